@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dpdpca_owner.accounts.approvals import later_rounds
-from dpdpca_owner.accounts.bookkeeping import reserve, settle
+from dpdpca_owner.accounts.bookkeeping import reserve
 from dpdpca_owner.accounts.charge import Charge
 from dpdpca_owner.accounts.spending import check_data_set, check_own, foresee
 from dpdpca_owner.consent import ConsentSheet, DryRun
@@ -313,9 +313,6 @@ def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher
         policy.check(opened.manifest, desk.owner.key.public.ed25519)
         with ledger.writing(desk.now()) as book:
             check_own(book.ledger, desk.owner.parties)
-            # First book a withdrawal that was never booked: what is sent from now on must be paid for again.
-            if (receipt := folder.last_receipt_statement()) is not None:
-                book.record(settle(book.ledger, receipt, book.time))
             charge, content = _charge(desk, opened), prepared.contribution.content
             paid = reserve(book.ledger, charge, content, prepared.data_set, policy.budget, book.time)
             desk.home.approvals.approve(opened.manifest, book.ledger)
@@ -332,7 +329,8 @@ def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher
 
 
 def withdraw(desk: Desk, address: StudyAddress) -> Settled:
-    """Withdraw the share, and book the refund that the proxy's receipt proves."""
+    """Withdraw the share. Its cost stays booked until the data user has signed that it does without the share
+    (`reports.status`)."""
     folder = desk.home.study(address.study)
     with desk.study(address) as (desk, client, opened):
         check_participant(opened.manifest, desk.owner)

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from dpdpca_protocol.errors import AuthenticationError, MessageError
 from dpdpca_protocol.messages.share import CohortMember, Receipt, cohort_digest
+from dpdpca_protocol.messages.study_messages import Opened
 from dpdpca_protocol.messages.transcript import Event, members_by_receipts, verify_transcript
 from dpdpca_protocol.study import StudyState
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
-from dpdpca_runtime.http.answers import StudyFacts
+from dpdpca_protocol.wire.signing import verify_statement
+from dpdpca_runtime.http.answers import History, StudyFacts
 
 _KEEP_RECEIPTS = (
     "keep the receipts on this machine, because they are the proof; ask the proxy's operator and tell the"
@@ -102,6 +104,40 @@ def check_inclusion(
     if members_by_receipts(events) != frozenset(facts.cohort_members):
         raise _alarm("the proxy's cohort does not agree with the receipts that the proxy signed")
     return Inclusion(facts.state, receipt, listed is not None, events)
+
+
+def check_ending(history: History, events: tuple[Event, ...], user: bytes) -> None:
+    """Check that the data user signed what the events `cancelled` and `opened` say.
+
+    Args:
+        history: as received.
+        events: its transcript, verified.
+        user: the data user's raw Ed25519 key in the study's manifest.
+
+    Raises:
+        AuthenticationError: the proxy shows no such statement of the data user, or one about other things
+            than its transcript.
+        MessageError: a statement is malformed.
+    """
+    by_kind = {event.kind: event.detail for event in events}
+    for kind, untrusted, named_by in (
+        ("cancel", history.cancel, "cancelled"),
+        ("opened", history.opened, "opened"),
+    ):
+        if named_by not in by_kind:
+            continue
+        if untrusted is None:
+            raise _alarm(
+                f"the proxy says that the study is {named_by}, but shows no `{kind}` of the data user"
+            )
+        statement = verify_statement(kind, untrusted, user)
+        if by_kind[named_by].get("statement") != statement.digest.hex():
+            raise _alarm(f"the proxy's transcript names another `{kind}` than the proxy shows")
+    if "opened" in by_kind and history.opened is not None:
+        opened = Opened.parse(verify_statement("opened", history.opened, user))
+        shown = by_kind["closed"].get("cohort"), by_kind["release"].get("statement")
+        if (opened.cohort.hex(), opened.release.hex()) != shown:
+            raise _alarm("the data user has opened another release than the one in the proxy's transcript")
 
 
 def check_extends(before: Sequence[bytes], transcript: Sequence[bytes]) -> None:

@@ -1,21 +1,29 @@
 """The status of this owner's studies, from the proxy or from what was kept on this machine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from dpdpca_owner.accounts.bookkeeping import charge_again
+from dpdpca_owner.accounts.bookkeeping import Ending, charge_again
 from dpdpca_owner.accounts.charge import Spend
 from dpdpca_owner.accounts.ledger import Ledger
 from dpdpca_owner.actions import Desk, book_receipt, joined_at
-from dpdpca_owner.inclusion import CohortHoldsTooMuchError, Inclusion, check_extends, check_inclusion
+from dpdpca_owner.inclusion import (
+    CohortHoldsTooMuchError,
+    Inclusion,
+    check_ending,
+    check_extends,
+    check_inclusion,
+)
 from dpdpca_owner.study_checks import RefusedTermsError, read_terms
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.errors import DpdpcaError, IntegrityError, NotFoundError, UnavailableError
 from dpdpca_protocol.messages.share import Receipt
+from dpdpca_protocol.messages.study_messages import StudyMark
+from dpdpca_protocol.messages.transcript import FIRST
 from dpdpca_protocol.study import StudyState
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
-from dpdpca_protocol.wire.signing import named_head
+from dpdpca_protocol.wire.signing import named_head, verify_statement
 from dpdpca_runtime.http.address import StudyAddress
 from dpdpca_runtime.http.answers import StudyFacts
 
@@ -30,6 +38,8 @@ class Report:
         spend: the ledger's record of the study, or None.
         is_ledger_whole: whether the ledger still contains the entry that the last acknowledged statement
             names as its newest; None if the statement names none or cannot be read.
+        log: the newest head of the proxy's log, as the proxy signed it; None offline.
+        transcript: the digest of the newest event of the study.
     """
 
     address: StudyAddress
@@ -37,6 +47,8 @@ class Report:
     inclusion: Inclusion
     spend: Spend | None
     is_ledger_whole: bool | None
+    log: StudyMark | None
+    transcript: Digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,25 +123,37 @@ def status(desk: Desk, address: StudyAddress) -> Report:
     receipt = folder.last_receipt(pinned)
     with desk.client(address.proxy) as client:
         # The order matters: for an open study the facts are newer, otherwise the transcript is newer.
-        transcript = client.transcript(address.study)
+        history = client.history(address.study)
         facts = client.study(address.study)
         if facts.state != StudyState.OPEN:
-            transcript = client.transcript(address.study)
+            history = client.history(address.study)
     owner = desk.owner.key.public.party_id
     try:
-        inclusion = check_inclusion(address.study, owner, pinned, facts, transcript, receipt)
+        inclusion = check_inclusion(address.study, owner, pinned, facts, history.events, receipt)
     except CohortHoldsTooMuchError:
         # The share goes into the release nevertheless, so its cost is booked again.
         with ledger.writing(desk.now()) as book:
             book.record(charge_again(book.ledger, address.study, book.time))
         raise
+    user = manifest.user.ed25519
+    check_ending(history, inclusion.events, user)
     if receipt is not None:
         before = folder.seen()
-        check_extends(before[1] if before else (), transcript)
-        folder.save_seen(facts.to_body(), transcript)
+        check_extends(before[1] if before else (), history.events)
+        folder.save_seen(facts.to_body(), history.events)
     book_receipt(desk, folder)
-    booked = ledger.refund_cancelled(address.study, transcript, desk.now())
-    return _report(address, facts, inclusion, booked, folder)
+    told = Ending(
+        address.study,
+        user,
+        history.events,
+        history.cancel,
+        history.opened,
+        facts.cohort_members,
+        folder.last_receipt_statement(),
+    )
+    booked = ledger.refund(told, desk.now())
+    mark = None if facts.mark is None else StudyMark.verify(facts.mark, address.study, pinned)
+    return _report(address, facts, inclusion, booked, folder, mark, history.events)
 
 
 def status_offline(desk: Desk, address: StudyAddress) -> Report:
@@ -153,15 +177,22 @@ def status_offline(desk: Desk, address: StudyAddress) -> Report:
     facts, owner = StudyFacts.parse(seen[0]), desk.owner.key.public.party_id
     receipt = folder.last_receipt(pinned)
     inclusion = check_inclusion(address.study, owner, pinned, facts, seen[1], receipt)
-    return _report(address, facts, inclusion, desk.home.ledger.read(), folder)
+    return _report(address, facts, inclusion, desk.home.ledger.read(), folder, None, seen[1])
 
 
 def _report(
-    address: StudyAddress, facts: StudyFacts, inclusion: Inclusion, ledger: Ledger, folder: StudyFolder
+    address: StudyAddress,
+    facts: StudyFacts,
+    inclusion: Inclusion,
+    ledger: Ledger,
+    folder: StudyFolder,
+    log: StudyMark | None,
+    transcript: Sequence[bytes],
 ) -> Report:
     head = _head_in(folder, inclusion.receipt)
     whole = None if head is None else any(entry.digest == head for entry in ledger.entries)
-    return Report(address, facts, inclusion, ledger.spend(address.study), whole)
+    newest = verify_statement("event", transcript[-1]).digest if transcript else FIRST
+    return Report(address, facts, inclusion, ledger.spend(address.study), whole, log, newest)
 
 
 def _head_in(folder: StudyFolder, receipt: Receipt | None) -> Digest | None:

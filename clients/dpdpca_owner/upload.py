@@ -19,7 +19,9 @@ from dpdpca_owner.records.contribution import Contribution
 from dpdpca_owner.share_chunks import repeatable_chunks, share_chunks, share_values
 from dpdpca_owner.study_folder import KeptSecrets, Plan, StudyFolder
 from dpdpca_protocol.errors import AuthenticationError, ConflictError, IntegrityError
+from dpdpca_protocol.messages.log import EMPTY
 from dpdpca_protocol.messages.share import Receipt, ShareStatement, Withdrawal
+from dpdpca_protocol.messages.study_messages import StudyMark
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
 from dpdpca_protocol.release.suite import BegunShare
 from dpdpca_protocol.study import StudyState
@@ -38,6 +40,9 @@ _CHUNKS_ON_THEIR_WAY = 4
 """Chunks that are sent at the same time while later ones are encrypted; more would only fill memory."""
 WORTH_A_WORKER = 256
 """With this many ciphertexts for each worker, encrypting takes longer than starting the worker."""
+
+
+_HEADS = {"log": None, "proxy_log": None}
 
 
 class Outcome(Enum):
@@ -86,6 +91,7 @@ class ShareSender:
         self._randomness = randomness
         self._proxy = signed.manifest.proxy
         self._suite = signed.suite
+        self._seen = EMPTY
 
     def send(
         self, contribution: Contribution, reserve: Callable[[], None], watcher: Watcher | None = None
@@ -116,7 +122,7 @@ class ShareSender:
         ):
             return Settled(Outcome.ALREADY, receipt)
         # Ask first, so that no share is encrypted and kept for a study that accepts none.
-        self._check_open()
+        self._seen = self._check_open()
         reserve()
         values = None
         if self._suite.is_repeatable:
@@ -133,12 +139,14 @@ class ShareSender:
         self._folder.save_plan(plan)
         return self._send_version(plan, contribution, values, facts, watcher)
 
-    def _check_open(self) -> None:
-        """Secrets are deleted once the study has ended: its share can no longer be sent."""
-        state = self._client.study(self._signed.study_id).state
-        if state != StudyState.OPEN:
+    def _check_open(self) -> Digest:
+        """The newest head of the proxy's log, if the study accepts shares. Otherwise secrets are deleted: the
+        share can no longer be sent."""
+        study = self._client.study(self._signed.study_id)
+        if study.state != StudyState.OPEN:
             self._folder.drop_share()
-        check_open(state)
+        check_open(study.state)
+        return StudyMark.verify(study.mark or b"", study.study, self._proxy.ed25519).head
 
     def withdraw(self) -> Settled:
         """Withdraw the share.
@@ -293,6 +301,7 @@ class ShareSender:
             version,
             tuple(digests),
             public.sealing_key,
+            self._seen,
             self._head(),
             pad,
         )
@@ -306,13 +315,13 @@ class ShareSender:
     def _kept(self, version: int, made: Statement) -> Statement:
         """The statement to send for this version.
 
-        If a statement for this version was kept, and it differs from `made` at most in the ledger's head, the
-        kept statement is returned. Otherwise `made` is saved and returned.
+        If a statement for this version was kept, and it differs from `made` at most in the heads that it
+        names, the kept statement is returned. Otherwise `made` is saved and returned.
         """
         before = None
         with suppress(IntegrityError):  # a damaged file must not prevent a withdrawal
             before = self._folder.statement(made.kind, version)
-        if before is not None and dict(before.body) | {"log": None} == dict(made.body) | {"log": None}:
+        if before is not None and dict(before.body) | _HEADS == dict(made.body) | _HEADS:
             return before
         self._folder.save_statement(version, made)
         return made

@@ -5,14 +5,16 @@ caller gets a release in which every statement is signed by the right party and 
 decrypted numbers are checked later (`dpdpca_protocol.result.components.check_scatter`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from gmpy2 import mpz
 
 from dpdpca_protocol.errors import AuthenticationError, CryptographicError, MessageError, PolicyError
+from dpdpca_protocol.messages.log import LogEntry, check_links
 from dpdpca_protocol.messages.share import CohortMember, ShareStatement, cohort_digest
-from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, ReleaseStatement
+from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, Opened, ReleaseStatement
 from dpdpca_protocol.messages.transcript import Event, members_by_receipts, verify_transcript
 from dpdpca_protocol.paillier.chunks import chunk_count, chunk_length, parse_chunk
 from dpdpca_protocol.paillier.cipher import check_ciphertexts
@@ -88,6 +90,7 @@ def verify_release(
     release: bytes,
     shares: Sequence[bytes],
     transcript: Sequence[bytes],
+    log: Sequence[LogEntry],
     challenge: bytes | None,
     answer: bytes | None,
 ) -> VerifiedRelease:
@@ -103,10 +106,14 @@ def verify_release(
     5. The transcript is an unbroken chain that the proxy signed. The transcript begins with this manifest,
        its receipts before closing are exactly those of the cohort, and it names this release. Masked only:
        the transcript names this challenge and this answer.
+    6. The log is an unbroken chain from this study's first event to the head that the release names. It
+       contains all events of the transcript, and every head that a share statement names. So whoever sent a
+       share saw the same history up to that head.
 
     Args:
         signed: a verified manifest.
         release, shares, transcript: untrusted statements.
+        log: the proxy's log from this study's first event to the entry before the release; untrusted.
         challenge, answer: the verified count challenge and this data user's own answer; masked only.
 
     Raises:
@@ -124,6 +131,7 @@ def verify_release(
     _check_events(events, signed, statement, said)
     if counted is not None:
         _check_count_event(events, *counted)
+    _check_log(log, events, by_owner)
     if len(said.chunk_digests) != released_chunks(signed):
         raise MessageError("malformed", "the number of chunks in the release does not match the manifest")
     return VerifiedRelease(statement, said, by_owner, events)
@@ -279,6 +287,42 @@ def _check_count_event(events: Sequence[Event], challenge: Digest, answer: Diges
     detail = _last(events, "count").detail
     if (detail.get("challenge"), detail.get("answer")) != (challenge.hex(), answer.hex()):
         raise _broken("the transcript does not name the count that this data user answered")
+
+
+def _check_log(
+    log: Sequence[LogEntry], events: Sequence[Event], shares: Mapping[PartyId, ShareStatement]
+) -> None:
+    heads = check_links(log)
+    if not log or heads[-1].hex() != events[-1].detail.get("log"):
+        raise _broken("the proxy's log does not end at the head that the release names")
+    # Each event contains the digest of the event before it.
+    due = [(event.kind, after.previous) for event, after in pairwise(events)]
+    told = {(entry.kind, entry.subject) for entry in log}
+    if (log[0].kind, log[0].subject) != due[0] or not told.issuperset(due):
+        raise _broken("the proxy's log lacks an event of this study")
+    if any(share.proxy_log not in heads for share in shares.values()):
+        raise CryptographicError(
+            "transcript-broken",
+            "an owner has seen a head of the proxy's log that this log does not contain: the proxy has shown"
+            " different histories",
+            "keep the release as evidence, and tell the owners",
+        )
+
+
+def check_opened(untrusted: bytes, signed: SignedManifest, verified: VerifiedRelease) -> None:
+    """Check that this data user has opened this release, and not another one of the study.
+
+    Raises:
+        MessageError, AuthenticationError: the statement is malformed, or somebody else signed it.
+        CryptographicError: `opened-differs`.
+    """
+    opened = Opened.parse(verify_statement("opened", untrusted, signed.manifest.user.ed25519))
+    if opened != Opened(signed.study_id, verified.release.cohort_digest, verified.statement.digest):
+        raise CryptographicError(
+            "opened-differs",
+            "this data user has already opened another release of the study",
+            "keep both releases as evidence, and start a new study",
+        )
 
 
 def _broken(what: str) -> CryptographicError:

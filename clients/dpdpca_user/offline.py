@@ -11,7 +11,7 @@ from dpdpca_protocol.terms.signed_manifest import SignedManifest
 from dpdpca_protocol.wire.canonical import canonical_json
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.signing import named_head, verify_statement
-from dpdpca_user.evidence import VerifiedRelease, check_chunk, verify_manifest, verify_release
+from dpdpca_user.evidence import VerifiedRelease, check_chunk, check_opened, verify_manifest, verify_release
 
 
 def verify_evidence(
@@ -43,13 +43,14 @@ def verify_evidence(
     bundle = evidence.get("release")
     if bundle is None:
         raise ConflictError("not-ready", "the study has no release yet", "try again after the release")
-    if not isinstance(bundle, dict) or not {"release", "shares", "transcript"} <= bundle.keys():
-        raise MessageError("malformed", "the evidence lacks a release, its shares or its transcript")
+    if not isinstance(bundle, dict) or not {"log", "release", "shares", "transcript"} <= bundle.keys():
+        raise MessageError("malformed", "the evidence lacks a release, its shares, its transcript or its log")
     verified = verify_release(
         signed,
         canonical_json(bundle["release"]),
         [canonical_json(share) for share in bundle["shares"]],
         [canonical_json(event) for event in bundle["transcript"]],
+        [LogEntry.parse(entry) for entry in bundle["log"]],
         _optional(evidence.get("challenge")),
         _optional(evidence.get("answer")),
     )
@@ -60,10 +61,14 @@ def verify_evidence(
         yield f"this data user proved to the proxy that this cohort has {verified.release.records} records"
     events = len(verified.events)
     yield f"the transcript of {events} events is an unbroken signed chain with the cohort's receipts"
+    yield "the proxy's log contains these events, and every head that an owner of the cohort has seen"
     for index in range(len(verified.release.chunk_digests)):
         content = chunk(index)
         check_chunk(content, index, signed, verified.release)
     yield f"{len(verified.release.chunk_digests)} chunks have the signed digests and are well formed"
+    if (opened := _optional(evidence.get("opened"))) is not None:
+        check_opened(opened, signed, verified)
+        yield "this data user signed that it opens this release, and no other one of the study"
     yield _check_log(evidence, signed, verified)
 
 
@@ -101,7 +106,10 @@ def _check_log(evidence: Mapping[str, Any], signed: SignedManifest, verified: Ve
     told = {(entry.kind, entry.subject) for entry in log}
     if ("known", study) not in told and not due <= told:
         raise _broken_log("the log lacks entries about what this data user did in this study")
-    course = _course(str(evidence.get("state")), signed.manifest.release.needs_count)
+    has_opened = (encoded := _optional(evidence.get("opened"))) is not None
+    if encoded is not None:
+        subjects.add(verify_statement("opened", encoded, user).digest)
+    course = _course(str(evidence.get("state")), signed.manifest.release.needs_count, has_opened)
     signed_heads = [head for head in named if head is not None]
     if not set(signed_heads) <= set(heads):
         raise _broken_log("the log was replaced: it lacks a head that was signed in this study")
@@ -119,13 +127,15 @@ def _check_log(evidence: Mapping[str, Any], signed: SignedManifest, verified: Ve
     return f"the service's log is an unbroken chain of {len(log)} entries and contains this study; {how}"
 
 
-def _course(state: str, is_masked: bool) -> list[str]:
+def _course(state: str, is_masked: bool, has_opened: bool) -> list[str]:
     """The kinds of entries, in order, that the log must have for a released study that is now in `state`."""
     course = ["signed", "open", *(["counted"] if is_masked else []), "released"]
     after = {"released": [], "fitted": ["fitted"], "published": ["fitted", "published"], "failed": ["failed"]}
     if state not in after:
         raise _broken_log(f"a study that is {state} has no release, but there is one")
-    return course + after[state]
+    if not has_opened and state in ("fitted", "published"):
+        raise _broken_log(f"the study is {state}, but nothing says which release was opened")
+    return [*course, *(["opened"] if has_opened else []), *after[state]]
 
 
 def _broken_log(what: str) -> IntegrityError:

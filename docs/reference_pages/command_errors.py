@@ -26,8 +26,9 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Compare the URL with the manual of SQLAlchemy.",
     ),
     "bad-evidence": (
-        "A receipt is not from this study's proxy, or it is not for this owner.",
-        "Keep the receipt, and ask the proxy's operator.",
+        "A statement about the end of a study, or a receipt, is not from this study's parties or not for this"
+        " owner.",
+        "Keep what the proxy sent, and ask the proxy's operator and the data user.",
     ),
     "bad-name": ("The name of a data set cannot be used.", "Give a short, plain name."),
     "bad-option": (
@@ -55,6 +56,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "budget-exceeded": (
         "The study would exceed this owner's budget.",
         "Ask for a study with a smaller ε, or have the budget in the policy changed.",
+    ),
+    "cancelled-before": (
+        "This data user has already cancelled the study. An older copy of its home was restored.",
+        "Start a new study.",
     ),
     "cannot-listen": (
         "The server cannot listen on its address or port.",
@@ -119,10 +124,6 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Do not continue. Keep both answers, and ask the proxy's operator.",
     ),
     "key-length": ("A key must not have this number of bits.", "Choose a multiple of 8 from 2048 to 8192."),
-    "late-withdrawal": (
-        "The receipt of a withdrawal is dated after the closing time, so the owner gets no budget back.",
-        "Check the study with `dpdpca owner status`.",
-    ),
     "ledger-corrupt": (
         "The ledger has an invalid or changed line, or its head belongs to another ledger.",
         "Follow the [recovery instructions](../ledger.md).",

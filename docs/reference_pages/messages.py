@@ -69,6 +69,10 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
                 "the owner's `kem`, to which the components will be sealed",
                 f"{_UNFIT}; `malformed` if it is not the enrolled key",
             ),
+            "proxy_log": (
+                "newest head of the proxy's log that the owner has seen in a `mark`",
+                "the data user refuses a release if the log up to it lacks this head",
+            ),
             "log": _LOG,
             "pad": _PAD,
         },
@@ -107,6 +111,17 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
     "cancel": (
         "The data user asks the proxy to end the study without a release. Signed by the data user.",
         {"study": (_STUDY[0], f"{_STUDY[1]}; `noise-already-drawn`; `wrong-state`")},
+    ),
+    "opened": (
+        "The data user states which release it opens, once for each study. Signed by the data user.",
+        {
+            "study": _STUDY,
+            "cohort": (_COHORT, "`opened-differs` if the release has another cohort"),
+            "release": (
+                "digest of the `release` statement",
+                "`opened-differs` if it is not the study's release",
+            ),
+        },
     ),
     "count-challenge": (
         "The proxy sends the encrypted number of records of a masked study. Signed by the proxy.",

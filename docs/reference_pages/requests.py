@@ -74,6 +74,7 @@ REQUESTS: Final = (
     Request("user", "post", f"{_STUDY}/count", "same statement: 204 again"),
     Request("user", "get", f"{_STUDY}/release"),
     Request("user", "get", f"{_STUDY}/release/chunks/{{position}}"),
+    Request("user", "put", f"{_STUDY}/opened", "same statement: 204 again"),
     Request("user", "put", f"{_STUDY}/components", "same statement: 204 again"),
     Request("both", "get", f"{_STUDY}/components"),
     Request("both", "post", "/v1/parties/{party}/rotations", "same statement: same answer"),

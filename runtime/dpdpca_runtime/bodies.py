@@ -186,9 +186,11 @@ class StudyDetail(StudySummary):
 
 
 class Transcript(Body):
-    """The signed chain of a study's events."""
+    """The signed chain of a study's events, with the data user's statements that two of these events name."""
 
+    cancel: Annotated[Signed, statement("cancel")] | None
     events: list[Annotated[Signed, statement("event")]]
+    opened: Annotated[Signed, statement("opened")] | None
 
 
 class ShareStatus(Body):
@@ -200,9 +202,22 @@ class ShareStatus(Body):
     version: int | None = Field(description="Version that is being uploaded or was uploaded.")
 
 
+class LogEntryBody(Body):
+    """An entry of a party's log."""
+
+    kind: str
+    position: int
+    previous: Id
+    subject: Id = Field(description="Digest of the statement that has the details.")
+    time: Time
+
+
 class Release(Body):
     """A finished release without its chunks."""
 
+    log: list[LogEntryBody] = Field(
+        description="The proxy's log from the study's first event to the entry before the release."
+    )
     release: Annotated[Signed, statement("release")]
     shares: list[Annotated[Signed, statement("share")]]
     transcript: list[Annotated[Signed, statement("event")]]

@@ -17,6 +17,7 @@ from dpdpca_protocol.messages.share import Receipt, ShareStatement, Withdrawal, 
 from dpdpca_protocol.messages.study_messages import (
     CountAnswer,
     CountChallenge,
+    Opened,
     ReleaseStatement,
     SealedComponents,
 )
@@ -60,7 +61,7 @@ _LAST_EVENTS: Final = {
     StudyState.OPEN: ("manifest", "receipt", "withdrawal"),
     StudyState.CLOSED: ("closed",),
     StudyState.COUNTED: ("count",),
-    StudyState.RELEASED: ("release",),
+    StudyState.RELEASED: ("release", "opened"),
     StudyState.PUBLISHED: ("components",),
     StudyState.CANCELLED: ("cancelled",),
     StudyState.FAILED: ("failed",),
@@ -433,6 +434,24 @@ def _check_release(trail: Trail) -> None:
         _demand(Digest.of(content) == digest, f"chunk {position} of the release was altered")
 
 
+def _check_acts(trail: Trail) -> None:
+    """Checks the data user's statements that the events `cancelled` and `opened` name."""
+    user = trail.manifest.user.ed25519
+    for kind, named_by in (("cancel", "cancelled"), ("opened", "opened")):
+        encoded = trail.blob(kind)
+        if encoded is None:  # earlier versions did not keep `cancel`, and their events name nothing
+            named = any(event.detail for event in trail.events_of(named_by))
+            _demand(not named, f"the transcript names a statement {kind} that is not stored")
+            continue
+        statement = verify_statement(kind, encoded, user)
+        _demand_told(trail, named_by, {"statement": statement.digest.hex()})
+        if kind == "opened":
+            release = _digest_of("release", trail.blob("release") or b"")
+            said = (trail.study, trail.row.cohort_digest, release)
+            opened = Opened.parse(statement)
+            _demand((opened.study, opened.cohort, opened.release) == said, "another release was opened")
+
+
 def _check_components(trail: Trail) -> None:
     if trail.components is None:
         return
@@ -469,6 +488,7 @@ _CHECKS: Final[dict[str, Callable[[Trail], None]]] = {
     "shares: statements, receipts and their events": _check_statements,
     "count: challenge and answer": _check_count,
     "release: signature, cohort and chunks": _check_release,
+    "data user's acts: `cancel` and `opened`": _check_acts,
     "components: signature and owners": _check_components,
     "deletion: data that are no longer needed": _check_deleted,
 }

@@ -12,16 +12,17 @@ from dpdpca_protocol.errors import (
     NotAllowedError,
     NotFoundError,
 )
-from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, SealedComponents
+from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, Opened, SealedComponents
 from dpdpca_protocol.release.release import check_count, check_count_range
 from dpdpca_protocol.study import RELEASED_STATES, StudyEvent, StudyState
-from dpdpca_protocol.wire.canonical import named_list, parse_canonical
+from dpdpca_protocol.wire.canonical import canonical_json, named_list, parse_canonical
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES
 from dpdpca_protocol.wire.signing import naming_head, verify_statement
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.store.files import release_name
+from dpdpca_proxy.store.log import entries_between
 from dpdpca_proxy.store.parties import PartyRow
 from dpdpca_proxy.store.releases import find_components, insert_components, release_chunk_digests
 from dpdpca_proxy.store.shares import find_signed
@@ -33,6 +34,7 @@ from dpdpca_proxy.store.studies import (
     load_blob,
     load_study,
     move_study,
+    set_study,
 )
 from dpdpca_proxy.studies import check_user, fail
 
@@ -113,7 +115,7 @@ def answer_count(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: byte
 
 
 def release_bundle(proxy: Proxy, caller: PartyRow, study: StudyId) -> bytes:
-    """The signed release with the share statements of its cohort and the transcript up to the release.
+    """The signed release with the share statements of its cohort, and transcript and log up to the release.
 
     Raises:
         NotAllowedError: the caller is not the study's data user.
@@ -131,9 +133,13 @@ def release_bundle(proxy: Proxy, caller: PartyRow, study: StudyId) -> bytes:
             if (signed := find_signed(connection, study, member.owner, member.version)) is not None
         ]
         events = _up_to_release(list_events(connection, study))
+        ends = [verify_statement("event", event).digest for event in (events[0], events[-1])]
+        log = entries_between(connection, *ends)
     # Canonical JSON is built from canonical parts without parsing, because a cohort can have megabytes.
     return (
-        b'{"release":'
+        b"{"
+        + named_list("log", [canonical_json(entry.to_body()) for entry in log])
+        + b',"release":'
         + release
         + b","
         + named_list("shares", statements)
@@ -165,6 +171,42 @@ def release_chunk(proxy: Proxy, caller: PartyRow, study: StudyId, position: int)
     if Digest.of(chunk) != digests[position]:
         raise proxy.files.altered(name)
     return chunk
+
+
+def take_opened(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> None:
+    """Stores the data user's statement that it opens the release. Repeating it changes nothing.
+
+    Raises:
+        MessageError: the statement is about another study.
+        NotAllowedError: the caller is not the study's data user.
+        ConflictError: `not-ready`, or `opened-differs`, the statement names another cohort or release.
+    """
+    statement = verify_statement("opened", untrusted, caller.ed25519)
+    opened = Opened.parse(statement)
+    if opened.study != study:
+        raise MessageError("malformed", "the statement and the path name different studies")
+    with proxy.database.transaction("take opened") as connection:
+        now = proxy.now()
+        row = load_study(connection, study)
+        check_user(row, caller)
+        _check_released(proxy, row)
+        release = load_blob(connection, study, "release")
+        assert release is not None
+        if (opened.cohort, opened.release) != (
+            row.cohort_digest,
+            verify_statement("release", release).digest,
+        ):
+            raise ConflictError(
+                "opened-differs",
+                "the statement names another cohort or another release than the study's",
+                "keep both statements as evidence",
+            )
+        if load_blob(connection, study, "opened") is not None:
+            return
+        set_study(connection, row, opened=statement.encoded)
+        told = {"statement": statement.digest.hex()}
+        append_event(connection, proxy.key_of(study), study, "opened", told, now)
+    proxy.wake()
 
 
 def publication_limit(proxy: Proxy, caller: PartyRow, study: StudyId) -> int:
@@ -214,6 +256,8 @@ def publish(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) ->
             raise ConflictError(
                 "components-differ", "other components were published before", "use the published components"
             )
+        if load_blob(connection, study, "opened") is None:
+            raise _not_ready("the data user has not stated yet which release it opens")
         if set(components.sealed) != {member.owner for member in frozen_cohort(connection, study)}:
             raise MessageError(
                 "malformed",

@@ -18,11 +18,11 @@ from dpdpca_protocol.messages.study_messages import StudyAct, StudyMark
 from dpdpca_protocol.study import ReleaseKind, StudyEvent, StudyState
 from dpdpca_protocol.terms.features import feature_key
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest
-from dpdpca_protocol.wire.canonical import parse_canonical
+from dpdpca_protocol.wire.canonical import named_list, parse_canonical
 from dpdpca_protocol.wire.fields import decimal_text, time_text
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 from dpdpca_protocol.wire.sealing import DATA_KEY_BYTES, seal
-from dpdpca_protocol.wire.signing import verify_statement
+from dpdpca_protocol.wire.signing import Statement, verify_statement
 from dpdpca_proxy.enrolment import check_named_parties
 from dpdpca_proxy.proxy import Proxy, data_key_info
 from dpdpca_proxy.rotation import check_in_use
@@ -216,16 +216,17 @@ def cancel(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> 
         NotAllowedError: the caller is not the study's data user.
         ConflictError: `noise-already-drawn`, or the study was released or has failed.
     """
-    _check_act(caller, study, "cancel", untrusted)
+    statement = _check_act(caller, study, "cancel", untrusted)
     with proxy.database.transaction("cancel study") as connection:
         now = proxy.now()
         row = load_study(connection, study)
         check_user(row, caller)
         if row.state is StudyState.CANCELLED:
             return
-        move_study(connection, row, StudyEvent.CANCEL)
+        move_study(connection, row, StudyEvent.CANCEL, cancel=statement.encoded)
         delete_secrets(connection, study)
-        append_event(connection, proxy.key_of(study), study, "cancelled", {}, now)
+        told = {"statement": statement.digest.hex()}
+        append_event(connection, proxy.key_of(study), study, "cancelled", told, now)
     sweep(proxy, study)
     proxy.wake()
 
@@ -263,10 +264,13 @@ def manifest_bytes(proxy: Proxy, study: StudyId) -> bytes:
     return encoded
 
 
-def transcript_of(proxy: Proxy, study: StudyId) -> list[bytes]:
+def transcript_of(proxy: Proxy, study: StudyId) -> bytes:
+    """The events of a study, and the data user's statements that the events `cancelled` and `opened` name."""
     with proxy.database.reading("read transcript") as connection:
         load_study(connection, study)
-        return list_events(connection, study)
+        events = list_events(connection, study)
+        cancel, opened = (load_blob(connection, study, name) or b"null" for name in ("cancel", "opened"))
+    return b'{"cancel":' + cancel + b"," + named_list("events", events) + b',"opened":' + opened + b"}"
 
 
 def summaries(proxy: Proxy) -> list[dict[str, Any]]:
@@ -390,10 +394,11 @@ def fail_study(
     append_event(connection, proxy.key_of(row.study), row.study, "failed", {"reason": slug}, now)
 
 
-def _check_act(caller: PartyRow, study: StudyId, kind: str, untrusted: bytes) -> None:
-    act = StudyAct.parse(verify_statement(kind, untrusted, caller.ed25519))
-    if act.study != study:
+def _check_act(caller: PartyRow, study: StudyId, kind: str, untrusted: bytes) -> Statement:
+    statement = verify_statement(kind, untrusted, caller.ed25519)
+    if StudyAct.parse(statement).study != study:
         raise MessageError("malformed", "the statement and the path name different studies")
+    return statement
 
 
 def check_user(row: StudyRow, caller: PartyRow) -> None:

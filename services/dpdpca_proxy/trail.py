@@ -40,7 +40,7 @@ from dpdpca_proxy.store.studies import (
     load_study,
 )
 
-_BLOBS = ("answer", "challenge", "release")
+_BLOBS = ("answer", "cancel", "challenge", "opened", "release")
 _COLUMNS = (
     "closed_at",
     "cohort_digest",

@@ -6,7 +6,16 @@ from pydantic import ConfigDict, Field, RootModel
 
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.terms import NoiseBy
-from dpdpca_runtime.bodies import Body, Id, OwnerInStudy, Progress, Signed, Time, statement
+from dpdpca_runtime.bodies import (
+    Body,
+    Id,
+    LogEntryBody,
+    OwnerInStudy,
+    Progress,
+    Signed,
+    Time,
+    statement,
+)
 from dpdpca_user_service.store.chains import ChainState
 
 DraftId = Annotated[str, Field(pattern="^[0-9a-f]{32}$", examples=["0b" * 16])]
@@ -144,19 +153,10 @@ class ResultBody(Body):
     statements: list[str]
 
 
-class LogEntryBody(Body):
-    """One entry of this data user's log."""
-
-    kind: str
-    position: int
-    previous: Id
-    subject: Id
-    time: Time
-
-
 class ReleaseBundleBody(Body):
     """The release as the proxy gave it, without its chunks."""
 
+    log: list[LogEntryBody]
     release: Annotated[Signed, statement("release")]
     shares: list[Annotated[Signed, statement("share")]]
     transcript: list[Annotated[Signed, statement("event")]]
@@ -172,6 +172,7 @@ class EvidenceBody(Body):
     manifest: Annotated[Signed, statement("manifest")]
     challenge: Annotated[Signed, statement("count-challenge")] | None
     answer: Annotated[Signed, statement("count-answer")] | None
+    opened: Annotated[Signed, statement("opened")] | None
     components: Annotated[Signed, statement("components")] | None
     release: ReleaseBundleBody | None
 

@@ -88,10 +88,12 @@ class Driver:
             while step(self._service, row) and not self._stop.is_set():
                 row = self._service.store.find(row.id)
                 _logger.info("moved", extra={"study": row.id, "state": str(row.stage)})
-                if (row.stage is Stage.FITTED and not row.is_to_publish) or not STAGES[row.stage]:
+                if (row.stage is Stage.FITTED and not row.is_to_publish) or not (
+                    STAGES[row.stage] or row.cancel_due
+                ):
                     return
             self._failures.pop(row.id, None)
-            if row.problem is not None:
+            if row.problem is not None and STAGES[row.stage]:
                 self._service.store.note(row, problem=None, problem_slug=None)
             self._due[row.id] = time.monotonic() + self._poll
         except RefusedError as refused:
@@ -144,6 +146,8 @@ class Driver:
         wait = min(self._poll * 2.0 ** min(failures - 1, 10), _LONGEST_WAIT_SECONDS)
         self._due[row.id] = time.monotonic() + max(wait, error.retry_after_seconds or 0)
         _logger.info("waiting", extra={"study": row.id, "slug": error.slug, "file": error.place})
+        if not STAGES[row.stage]:
+            return  # its problem says why it ended
         try:
             self._service.store.note(row, problem_slug=error.slug[:60], problem=error.public_text[:1000])
         except DpdpcaError:

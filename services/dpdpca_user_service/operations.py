@@ -1,10 +1,11 @@
 """The operations of the service: the rules behind its routes."""
 
 import json
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from dpdpca_protocol.errors import ConflictError, NotFoundError
+from dpdpca_protocol.errors import ConflictError, DpdpcaError
 from dpdpca_protocol.messages.study_messages import StudyAct
 from dpdpca_protocol.terms.statements import privacy_statements
 from dpdpca_user.evidence import released_chunks
@@ -14,7 +15,7 @@ from dpdpca_user.results.report import render_report
 from dpdpca_user_service.participants import participants_facts, with_chosen_participants
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.stages import Stage
-from dpdpca_user_service.steps import check_publication, signed_manifest
+from dpdpca_user_service.steps import check_not_released, check_publication, signed_manifest, step
 from dpdpca_user_service.store.studies import StudyRow
 
 _ANY_TIME = frozenset({Stage.OPEN, Stage.ANSWERED})
@@ -119,10 +120,14 @@ def close_study(service: UserService, name: str) -> dict[str, Any]:
 
 
 def cancel_study(service: UserService, name: str) -> dict[str, Any]:
-    """Cancels a study. Cancelling it again changes nothing.
+    """Cancels a study: deletes its secret, and then signs `cancel`. Cancelling it again changes nothing.
+
+    If the proxy has drawn the noise already, it refuses the `cancel`. The study stays cancelled here all the
+    same: without its secret, nobody can open the release.
 
     Raises:
-        ConflictError: the study's noise was drawn, or its release has arrived.
+        ConflictError: the study has a release.
+        UnavailableError: the proxy cannot be asked; nothing was changed.
     """
     row = service.store.find(name)
     if row.stage is Stage.CANCELLED:
@@ -130,21 +135,12 @@ def cancel_study(service: UserService, name: str) -> dict[str, Any]:
     if row.stage not in _ANY_TIME | {Stage.DRAFTED, Stage.SIGNED}:
         raise ConflictError("wrong-state", f"the study is {row.stage} and can no longer be cancelled")
     if row.study is not None:
-        act = StudyAct("cancel", row.study).sign(service.key_of(row))
-        with service.client(row) as proxy:
-            try:
-                proxy.cancel_study(row.study, act)
-            except NotFoundError:
-                # Signed but not yet sent: the proxy never learns of it.
-                if row.stage is not Stage.SIGNED:
-                    raise
-    try:
-        service.store.move(row, Stage.CANCELLED, service.now())
-    except ConflictError:
-        if (
-            service.store.find(row.id).stage is not Stage.CANCELLED
-        ):  # otherwise the driver learned of it first
-            raise
+        check_not_released(service, row)
+    service.store.move(row, Stage.CANCELLED, service.now(), cancel_due=row.study is not None)
+    row = service.store.find(row.id)
+    if row.cancel_due:
+        with suppress(DpdpcaError):  # the driver tries again
+            step(service, row)
     service.wake()
     return study_facts(service.store.find(row.id))
 
@@ -176,7 +172,13 @@ def evidence_of(service: UserService, name: str) -> bytes:
             "not-ready", "the study has no manifest yet", "wait until the study's key was made"
         )
     bundle = service.store.blob(row.id, "bundle")
-    ours = {"manifest": "manifest", "challenge": "challenge", "answer": "answer", "components": "published"}
+    ours = {
+        "manifest": "manifest",
+        "challenge": "challenge",
+        "answer": "answer",
+        "opened": "opened",
+        "components": "published",
+    }
     stored = {kind: service.store.blob(row.id, column) for kind, column in ours.items()} | {"release": bundle}
     chunks = 0 if bundle is None else released_chunks(signed_manifest(service, row))
     log = service.store.log_entries()

@@ -3,6 +3,9 @@
 A step checks the stage, does one thing, stores the outcome, and only then sends messages. A message that was
 stored before it was sent is sent again unchanged. `RefusedError` ends a study. Every other DpdpcaError is
 temporary, and the step is repeated.
+
+A study is either opened or cancelled. `opened` is stored and sent before anything is opened, and only one is
+ever signed. `cancel` is signed only after the study's secret was deleted.
 """
 
 import json
@@ -19,10 +22,17 @@ from dpdpca_protocol.errors import (
     DpdpcaError,
     IntegrityError,
     LimitError,
+    NotFoundError,
     PolicyError,
     UnavailableError,
 )
-from dpdpca_protocol.messages.study_messages import CountAnswer, ReleaseStatement, SealedComponents, StudyAct
+from dpdpca_protocol.messages.study_messages import (
+    CountAnswer,
+    Opened,
+    ReleaseStatement,
+    SealedComponents,
+    StudyAct,
+)
 from dpdpca_protocol.release.suite import Cohort
 from dpdpca_protocol.result.components import Components
 from dpdpca_protocol.result.publication import encode_components, parse_components
@@ -40,6 +50,7 @@ from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_user.evidence import (
     VerifiedRelease,
     check_chunk,
+    check_opened,
     cohort_of,
     released_bytes,
     verify_challenge,
@@ -74,6 +85,9 @@ _OWNER_BYTES, _DIGEST_BYTES = 4608, 80
 """The bytes in a release for each owner, and for each chunk of its share."""
 
 _PROGRESS_STEP = 0.02
+
+_TOO_LATE = frozenset({"noise-already-drawn", "study-closed", "wrong-state"})
+"""With these answers the proxy refuses a `cancel` for good."""
 
 
 class RefusedError(Exception):
@@ -123,6 +137,8 @@ def step(service: UserService, row: StudyRow) -> bool:
         DpdpcaError: a temporary condition; try again.
     """
     with service.client(row) as proxy:
+        if row.cancel_due:
+            return _send_cancel(service, row, proxy)
         return _STEPS[row.stage](service, row, proxy)
 
 
@@ -245,15 +261,23 @@ def _answer(service: UserService, row: StudyRow, proxy: ProxyClient, signed: Sig
     secret = service.secret(row)
     with _timed(service, row, "count"), _final():
         records, randomizer = service.workers.call(open_count, secret, asked.ciphertext)
-        if not manifest.min_records <= records <= manifest.max_records:
-            # There is no answer: it would tell the proxy the content of whatever ciphertext it sent.
-            _cancel_quietly(service, row, proxy)
-            raise PolicyError(
-                "count-out-of-range",
-                f"the number of records in the study is not between {manifest.min_records} and "
-                f"{manifest.max_records}",
-                "start a new study with other limits or with more owners",
-            )
+    if not manifest.min_records <= records <= manifest.max_records:
+        # There is no answer: it would tell the proxy the content of whatever ciphertext it sent.
+        reason = PolicyError(
+            "count-out-of-range",
+            f"the number of records in the study is not between {manifest.min_records} and "
+            f"{manifest.max_records}",
+            "start a new study with other limits or with more owners",
+        )
+        service.store.move(
+            row,
+            Stage.FAILED,
+            service.now(),
+            cancel_due=True,
+            problem_slug=reason.slug,
+            problem=reason.public_text,
+        )
+        return True
     head = service.store.log_head()
     answer = CountAnswer(study, statement.digest, records, randomizer, head).sign(service.key_of(row))
     service.store.move(
@@ -275,10 +299,40 @@ def _send_answer(service: UserService, row: StudyRow, proxy: ProxyClient) -> Non
     proxy.answer_count(row.known_study, answer)
 
 
-def _cancel_quietly(service: UserService, row: StudyRow, proxy: ProxyClient) -> None:
-    with suppress(DpdpcaError):
-        act = StudyAct("cancel", row.known_study).sign(service.key_of(row))
+def check_not_released(service: UserService, row: StudyRow) -> None:
+    """Asks the proxy whether a study can still be cancelled, before its secret is deleted.
+
+    Raises:
+        ConflictError: `wrong-state`, there is a release, which this data user may have opened.
+    """
+    with service.client(row) as proxy:
+        try:
+            events = proxy.transcript(row.known_study)
+        except NotFoundError:
+            return  # the manifest was signed, but not sent
+    if any(parse_canonical(event)["body"]["kind"] == "release" for event in events):
+        raise ConflictError("wrong-state", "the study has a release and can no longer be cancelled")
+
+
+def _send_cancel(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
+    """Signs and sends the `cancel` of a study whose secret was deleted. The study stays cancelled here, also
+    if the proxy refuses."""
+    database = service.store.database
+    if database.has_to_forget and not database.forget_deleted():
+        return False
+    act = StudyAct("cancel", row.known_study).sign(service.key_of(row))
+    refused: dict[str, str] = {}
+    try:
         proxy.cancel_study(row.known_study, act)
+    except NotFoundError:
+        pass  # the manifest was signed, but not sent: the proxy never learns of it
+    except ConflictError as error:
+        if error.slug not in _TOO_LATE:
+            raise
+        if row.problem is None:
+            refused = {"problem_slug": error.slug[:60], "problem": error.public_text[:1000]}
+    service.store.note(row, cancel_due=False, **refused)
+    return True
 
 
 def _fetch(service: UserService, row: StudyRow, proxy: ProxyClient, signed: SignedManifest) -> bool:
@@ -301,7 +355,7 @@ def _fetch(service: UserService, row: StudyRow, proxy: ProxyClient, signed: Sign
 def release_limit(manifest: Manifest) -> int:
     """The size of a release without its chunks, in bytes, for the largest possible cohort."""
     of_an_owner = _OWNER_BYTES + _DIGEST_BYTES * manifest.figures.chunk_count
-    return max(RELEASE_LIMIT_BYTES, manifest.max_owners * of_an_owner)
+    return RELEASE_LIMIT_BYTES + manifest.max_owners * of_an_owner
 
 
 def _chunk(
@@ -330,6 +384,7 @@ def _fit(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
         verified = _verify(service, row, signed, decode_bundle(service.store.need(row.id, "bundle")))
     count = len(verified.release.chunk_digests)
     chunks = [_chunk(service, row, proxy, signed, verified.release, index) for index in range(count)]
+    _state_opened(service, row, proxy, signed, verified)
     secret = service.secret(row)
     if not signed.manifest.release.has_components:
         return _read_pre_study(service, row, signed, secret, chunks, cohort_of(verified))
@@ -352,6 +407,41 @@ def _fit(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     model = Model(row.known_study, signed.manifest, components, provenance, in_clear, opened.reliability)
     service.store.move(row, Stage.FITTED, service.now(), model=model.to_bytes())
     return True
+
+
+def _state_opened(
+    service: UserService, row: StudyRow, proxy: ProxyClient, signed: SignedManifest, verified: VerifiedRelease
+) -> None:
+    """Stores and sends the statement that this release is opened. Only after that may anything be opened.
+
+    A store without this statement may be an older copy, so the proxy is asked first whether this data user
+    has opened or cancelled the study before.
+
+    Raises:
+        RefusedError: this data user has opened another release of the study, or has cancelled it.
+    """
+    study, key = row.known_study, service.key_of(row)
+    stored = service.store.blob(row.id, "opened")
+    if stored is None:
+        before = proxy.history(study)
+        with _final():
+            if before.cancel is not None:
+                StudyAct.parse(verify_statement("cancel", before.cancel, key.public.ed25519))
+                raise PolicyError("cancelled-before", "this data user has cancelled the study before")
+            if before.opened is not None:
+                check_opened(before.opened, signed, verified)
+        opened = Opened(study, verified.release.cohort_digest, verified.statement.digest).sign(key)
+        service.store.keep_opened(row, opened, service.now())
+    else:
+        with _ours(service):
+            check_opened(stored, signed, verified)
+            opened = verify_statement("opened", stored)
+    try:
+        proxy.send_opened(study, opened)
+    except ConflictError as error:
+        if error.slug == "opened-differs":
+            raise RefusedError(error) from error
+        raise
 
 
 def _read_pre_study(
@@ -452,6 +542,7 @@ def encode_bundle(bundle: ReleaseBundle) -> bytes:
             "release": parse_canonical(bundle.release),
             "shares": [parse_canonical(share) for share in bundle.shares],
             "transcript": [parse_canonical(event) for event in bundle.transcript],
+            "log": [entry.to_body() for entry in bundle.log],
         }
     )
 
@@ -493,6 +584,7 @@ def _verify(
         bundle.release,
         bundle.shares,
         bundle.transcript,
+        bundle.log,
         service.store.blob(row.id, "challenge"),
         service.store.blob(row.id, "answer"),
     )

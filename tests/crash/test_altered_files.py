@@ -28,6 +28,7 @@ from proxy_world import (
 from store_checks import check_opened
 
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, NotFoundError
+from dpdpca_protocol.messages.log import LogEntry
 from dpdpca_protocol.paillier.keys import KeyRules
 from dpdpca_protocol.terms.signed_manifest import open_manifest
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
@@ -172,8 +173,9 @@ class Taken:
         bundle = parse_canonical(release_bundle(self.proxy, user, study.study))
         shares, transcript = (tuple(map(canonical_json, bundle[part])) for part in ("shares", "transcript"))
         release = canonical_json(bundle["release"])
+        log = [LogEntry.parse(entry) for entry in bundle["log"]]
         signed = open_manifest(study.statement.encoded, key_rules=KeyRules(TOY_BITS))
-        said = verify_release(signed, release, shares, transcript, challenge, self.answer).release
+        said = verify_release(signed, release, shares, transcript, log, challenge, self.answer).release
         chunks = [
             release_chunk(self.proxy, user, study.study, index) for index in range(len(said.chunk_digests))
         ]

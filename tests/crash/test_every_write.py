@@ -190,11 +190,25 @@ class AnswerCount(AskCount):
         self.check_release()
 
 
-class Publish(Release):
+class Open(Release):
     def prepare(self) -> None:
         super().prepare()
         self.study.close()
         wait_on_disk(self.study, "released")
+        self.statement = self.study.opened()
+
+    def do(self) -> None:
+        self.world.client(self.world.user).send_opened(self.study.study, self.statement)
+
+    def check(self) -> None:
+        history = self.world.client(self.owners[0]).history(self.study.study)
+        assert history.opened == self.statement.encoded
+
+
+class Publish(Open):
+    def prepare(self) -> None:
+        super().prepare()
+        self.study.state_opened()
         sealed = {owner.public.party_id: bytes(200) for owner in self.owners}
         self.statement = SealedComponents(self.study.study, sealed).sign(self.world.user)
 
@@ -336,6 +350,7 @@ ALL: list[tuple[type[Act], str]] = [
         Release,
         AskCount,
         AnswerCount,
+        Open,
         Publish,
         Cancel,
         Create,

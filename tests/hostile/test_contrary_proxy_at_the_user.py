@@ -14,6 +14,7 @@ from study_parties import Parties
 from user_world import UserWorld
 
 from dpdpca_protocol.errors import DpdpcaError
+from dpdpca_protocol.messages.log import LogEntry
 from dpdpca_protocol.messages.share import CohortMember, ShareStatement, cohort_digest
 from dpdpca_protocol.messages.study_messages import CountChallenge, ReleaseStatement
 from dpdpca_protocol.messages.transcript import FIRST, Event
@@ -46,6 +47,7 @@ class Case:
             bundle.release,
             bundle.shares,
             bundle.transcript,
+            bundle.log,
             challenge or self.challenge,
             self.answer,
         )
@@ -219,6 +221,39 @@ def test_a_release_of_fewer_chunks(case: Case) -> None:
 def test_a_transcript_that_contradicts_the_release(case: Case, change: Any) -> None:
     """Re-linked and re-signed by the proxy itself, so that the chain as such is sound."""
     refused(case, replace(case.bundle, transcript=case.chain(change)), "transcript-broken")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda log: [],
+        lambda log: log[1:],
+        lambda log: log[:-1],
+        lambda log: [*log[:2], *log[3:]],
+        lambda log: [*log[:2], replace(log[2], subject=Digest.of(b"another")), *log[3:]],
+        lambda log: [*log, replace(log[-1], previous=log[-1].digest, position=log[-1].position + 1)],
+        lambda log: [*log[:-1], replace(log[-1], position=1)],
+    ],
+)
+def test_a_log_that_is_not_the_one_that_the_release_names(case: Case, change: Any) -> None:
+    with pytest.raises(DpdpcaError) as refusal:
+        case.verify(replace(case.bundle, log=tuple(change(list(case.bundle.log)))))
+    assert refusal.value.slug in ("transcript-broken", "log-broken")
+
+
+def test_a_log_without_an_event_of_the_study(case: Case) -> None:
+    """The proxy signs a transcript with a head of a log that lacks the closing of the study."""
+    log: list[LogEntry] = []
+    for entry in case.bundle.log:
+        if entry.kind != "closed":
+            previous = log[-1].digest if log else entry.previous
+            log.append(replace(entry, previous=previous))
+
+    def named(events: list[Event]) -> list[Event]:
+        detail = {**events[-1].detail, "log": log[-1].digest.hex()}
+        return [*events[:-1], replace(events[-1], detail=detail)]
+
+    refused(case, replace(case.bundle, transcript=case.chain(named), log=tuple(log)), "transcript-broken")
 
 
 def test_no_second_question_is_answered(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

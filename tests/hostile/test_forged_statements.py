@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -219,8 +220,6 @@ def test_a_share_is_of_one_study_and_one_owner(world: ProxyWorld) -> None:
     foreign = study.claim(world.owners[1], chunks)
     assert slug(world.request(owner, "POST", path, foreign.encoded)) == "bad-signature"
     borrowed = ShareStatement.parse(study.claim(owner, chunks))
-    mixed = ShareStatement(
-        borrowed.study, borrowed.owner, 1, borrowed.chunk_digests, world.owners[1].public.sealing_key
-    ).sign(owner)
+    mixed = replace(borrowed, kem=world.owners[1].public.sealing_key).sign(owner)
     assert slug(world.request(owner, "POST", path, mixed.encoded)) == "malformed"
     assert dump(world.proxy) == before

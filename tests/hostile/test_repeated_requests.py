@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
@@ -12,10 +12,11 @@ from promises import Promise
 from proxy_world import EVIDENCE, PASSING, OpenStudy, ProxyWorld, dump, slug, values_of
 
 from dpdpca_protocol.messages.share import Withdrawal
-from dpdpca_protocol.messages.study_messages import Enrolment, SealedComponents, StudyAct
+from dpdpca_protocol.messages.study_messages import Enrolment, Opened, SealedComponents, StudyAct
 from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
-from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.signing import IdentityKey, Statement
 from dpdpca_proxy.enrolment import invite
 
 AT_ONCE = 50
@@ -136,9 +137,22 @@ def counting(world: ProxyWorld) -> Route:
     return Route(asked(0), ((asked(1), "count-already-answered"),), lambda: study.wait_state("released"))
 
 
+def opening(world: ProxyWorld) -> Route:
+    study = delivered(world, closing="when-complete")
+    study.wait_state("released")
+    opened = study.opened()
+    another = replace(Opened.parse(opened), release=Digest.of(b"another")).sign(world.user)
+
+    def asked(statement: Statement) -> Asked:
+        return Asked(world.user, "PUT", f"{study.path}/opened", statement.encoded)
+
+    return Route(asked(opened), ((asked(another), "opened-differs"),))
+
+
 def publishing(world: ProxyWorld) -> Route:
     study = delivered(world, closing="when-complete")
     study.wait_state("released")
+    study.state_opened()
 
     def asked(size: int) -> Asked:
         sealed = {owner.public.party_id: bytes(size) for owner in world.owners}
@@ -149,7 +163,7 @@ def publishing(world: ProxyWorld) -> Route:
 
 
 ROUTES: list[Callable[[ProxyWorld], Route]] = [
-    enrolment, manifest, chunk, completing, withdrawing, closing, cancelling, counting, publishing,
+    enrolment, manifest, chunk, completing, withdrawing, closing, cancelling, counting, opening, publishing,
 ]  # fmt: skip
 
 

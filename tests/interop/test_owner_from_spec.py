@@ -136,6 +136,7 @@ def test_an_owner_that_follows_the_page_takes_part(
         for key in world.owners
     }
     statement = SealedComponents(study.study, copies).sign(world.user)
+    study.state_opened()
     world.client(world.user).publish_components(study.study, statement)
     opened = owner.components(study.study)
     assert opened["vectors"] == components.vectors.ravel().tolist()
@@ -160,6 +161,28 @@ def test_it_replaces_withdraws_and_returns(world: ProxyWorld, owner: Owner, nois
     assert [list(row) for row in scatter.scaled_scatter] == total(study, own, others)[2]
     kinds = [event.body["kind"] for event in owner.transcript(terms)]
     assert kinds == ["manifest", *["receipt"] * 5, "withdrawal", "receipt", "closed", "release"]
+    study.state_opened()
+    assert owner.is_spent(study.study)
+
+
+@pytest.mark.parametrize("end", ["cancelled", "opened without it", "opened with it"])
+def test_only_the_data_users_signature_takes_a_study_off_its_books(
+    world: ProxyWorld, owner: Owner, end: str
+) -> None:
+    study = world.open_study(features=features())
+    deliver_others(study)
+    owner.join(study.study, records(study.manifest.features))
+    if end != "opened with it":
+        owner.withdraw(study.study)
+    assert owner.is_spent(study.study)
+    if end == "cancelled":
+        study.cancel()
+    else:
+        study.close()
+        study.wait_state("released")
+        assert owner.is_spent(study.study)
+        study.state_opened()
+    assert owner.is_spent(study.study) == (end == "opened with it")
 
 
 def test_repeated_requests_and_refusals_are_as_the_page_says(world: ProxyWorld, owner: Owner) -> None:

@@ -5,9 +5,9 @@ from fractions import Fraction
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from ledger_world import NOW, charge, content, lines, new_ledger, receipt, study, transcript
+from ledger_world import NOW, cancelled, charge, content, lines, new_ledger, receipt, study, withdrawn
 
-from dpdpca_owner.accounts.bookkeeping import refund_cancelled, reserve, settle
+from dpdpca_owner.accounts.bookkeeping import refund, reserve, settle
 from dpdpca_owner.accounts.budget import Budget
 from dpdpca_owner.accounts.entries import Entry
 from dpdpca_owner.accounts.ledger import Ledger
@@ -61,16 +61,24 @@ class LedgerMachine(RuleBasedStateMachine):
         if number in self.live:
             self.version[number] += 1
             self.settle(receipt(number, self.version[number], "withdrawal"))
+            assert number in self.live
+
+    @rule(number=studies)
+    def go_on_without(self, number: int) -> None:
+        """The data user opens a cohort without the owner."""
+        if number in self.live:
+            self.version[number] += 1
+            self.record(refund(self.ledger, withdrawn(number, self.version[number]), NOW))
             del self.live[number]
+        assert refund(self.ledger, withdrawn(number, self.version[number]), NOW) == []
 
     @rule(number=studies)
     def cancel(self, number: int) -> None:
-        events = transcript(number, ["manifest", "cancelled"])
         if number in self.live:
-            self.record(refund_cancelled(self.ledger, study(number), events, NOW))
+            self.record(refund(self.ledger, cancelled(number), NOW))
             del self.live[number]
             self.cancelled.add(number)
-        assert refund_cancelled(self.ledger, study(number), events, NOW) == []
+        assert refund(self.ledger, cancelled(number), NOW) == []
 
     @precondition(lambda self: self.old)
     @rule(data=st.data())

@@ -238,6 +238,12 @@ class Disorder(RuleBasedStateMachine):
             assert len(self.served) == 1, "two releases of one study"
 
     @precondition(lambda self: self.state in (StudyState.RELEASED, StudyState.PUBLISHED))
+    @rule(lost=LOST)
+    def open(self, lost: str) -> None:
+        path, statement = f"{self.study.path}/opened", self.study.opened()
+        self.ask(Asked("open", self.world.user, "PUT", path, statement.encoded), lost)
+
+    @precondition(lambda self: self.state in (StudyState.RELEASED, StudyState.PUBLISHED))
     @rule(size=st.integers(100, 101), lost=LOST)
     def publish(self, size: int, lost: str) -> None:
         with self.world.proxy.database.reading("test: cohort") as connection:

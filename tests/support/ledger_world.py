@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 
-from dpdpca_owner.accounts.bookkeeping import reserve
+from dpdpca_owner.accounts.bookkeeping import Ending, reserve
 from dpdpca_owner.accounts.budget import Budget, Cost
 from dpdpca_owner.accounts.charge import Charge, Content
 from dpdpca_owner.accounts.entries import Entry
 from dpdpca_owner.accounts.ledger import Ledger
-from dpdpca_protocol.messages.share import Receipt
+from dpdpca_protocol.messages.share import CohortMember, Receipt, cohort_digest
+from dpdpca_protocol.messages.study_messages import Opened, StudyAct
 from dpdpca_protocol.messages.transcript import FIRST, Event
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import IdentityKey, Statement
@@ -19,7 +20,9 @@ LATER = "2026-01-02T00:00:00Z"
 CLOSES_AT = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 KEY_CHECK = Digest.of(b"key")
 PROXY = IdentityKey.generate()
+USER = IdentityKey.generate()
 OWNER = PartyId.of(b"owner")
+OTHER = CohortMember(PartyId.of(b"other"), 1, Digest.of(b"share"))
 BUDGET = Budget.of_rho(Fraction(1), Fraction(1, 10**6))
 
 
@@ -78,12 +81,34 @@ def receipt(
     return said.sign(key).encoded
 
 
+def cancel(number: int, key: IdentityKey = USER) -> Statement:
+    return StudyAct("cancel", study(number)).sign(key)
+
+
+def opened(number: int, cohort: Sequence[CohortMember], key: IdentityKey = USER) -> bytes:
+    return Opened(study(number), cohort_digest(cohort), Digest.of(b"release")).sign(key).encoded
+
+
 def transcript(number: int, kinds: Sequence[str], key: IdentityKey = PROXY) -> list[bytes]:
     events: list[Statement] = []
     for index, kind in enumerate(kinds):
         previous = events[-1].digest if events else FIRST
-        events.append(Event(study(number), index, previous, NOW, kind, {}).sign(key))
+        detail = {"statement": cancel(number).digest.hex()} if kind == "cancelled" else {}
+        events.append(Event(study(number), index, previous, NOW, kind, detail).sign(key))
     return [event.encoded for event in events]
+
+
+def cancelled(number: int) -> Ending:
+    """What is signed about a study that its data user has cancelled."""
+    events = transcript(number, ["manifest", "receipt", "cancelled"])
+    return Ending(study(number), USER.public.ed25519, events, cancel(number).encoded)
+
+
+def withdrawn(number: int, version: int) -> Ending:
+    """What is signed about a study that went on without the owner, which had withdrawn its share."""
+    events = transcript(number, ["manifest", "receipt", "withdrawal", "closed", "release", "opened"])
+    cohort, own = (OTHER,), receipt(number, version, "withdrawal")
+    return Ending(study(number), USER.public.ed25519, events, None, opened(number, cohort), cohort, own)
 
 
 def lines(ledger: Ledger) -> bytes:

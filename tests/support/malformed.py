@@ -15,7 +15,7 @@ import httpx
 from proxy_world import OpenStudy, values_of
 
 from dpdpca_protocol.messages.share import Withdrawal
-from dpdpca_protocol.messages.study_messages import CountAnswer, SealedComponents, StudyAct
+from dpdpca_protocol.messages.study_messages import CountAnswer, Opened, SealedComponents, StudyAct
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.signing import FORMAT, IdentityKey, Statement, sign_statement
 from dpdpca_runtime.http.signature import RequestSigner
@@ -60,6 +60,12 @@ class Forge:
                 CountAnswer(study.study, Digest.of(b""), 5, bytes(world.secret.public.modulus_bytes)).sign(
                     self.user
                 ),
+            ),
+            _Route(
+                self.user,
+                "PUT",
+                f"{path}/opened",
+                Opened(study.study, Digest.of(b""), Digest.of(b"")).sign(self.user),
             ),
             _Route(
                 self.user,

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from dpdpca_protocol.messages.share import CohortMember, Receipt, ShareStatement, Withdrawal, cohort_digest
-from dpdpca_protocol.messages.study_messages import ProxyCard
+from dpdpca_protocol.messages.study_messages import Opened, ProxyCard, StudyAct, StudyMark
 from dpdpca_protocol.messages.transcript import FIRST, Event
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.sealing import chunk_info, open_sealed
@@ -36,6 +36,8 @@ class MemoryProxy:
     receipt: Statement | None = None
     receipts: dict[tuple[str, Digest], Statement] = field(default_factory=dict)
     events: list[Statement] = field(default_factory=list)
+    cancelled: Statement | None = None
+    opened: Statement | None = None
     components: Statement | None = None
     received: list[str] = field(default_factory=list)
     enrolled: list[tuple[str, str, Identity]] = field(default_factory=list)
@@ -63,6 +65,20 @@ class MemoryProxy:
             members.append(CohortMember(body.owner, body.version, body.statement))
         self.cohort, self.state = members, "closed"
         self.record("closed", {"cohort": cohort_digest(members).hex()})
+
+    def cancel(self, user: IdentityKey) -> None:
+        """The data user cancels the study."""
+        self.cancelled = StudyAct("cancel", self.study).sign(user)
+        self.record("cancelled", {"statement": self.cancelled.digest.hex()})
+        self.state = "cancelled"
+
+    def open(self, user: IdentityKey) -> None:
+        """The closed study is released, and the data user opens the release."""
+        release = Digest.of(b"release")
+        self.record("release", {"statement": release.hex()})
+        self.opened = Opened(self.study, cohort_digest(self.cohort or []), release).sign(user)
+        self.record("opened", {"statement": self.opened.digest.hex()})
+        self.state = "released"
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         where = re.sub("[0-9a-f]{64}", "ID", request.url.path)
@@ -149,7 +165,12 @@ class MemoryProxy:
         return httpx.Response(200, content=receipt.encoded)
 
     def _get_transcript(self, _body: bytes) -> httpx.Response:
-        return httpx.Response(200, json={"events": [json.loads(event.encoded) for event in self.events]})
+        told = {
+            "cancel": None if self.cancelled is None else json.loads(self.cancelled.encoded),
+            "events": [json.loads(event.encoded) for event in self.events],
+            "opened": None if self.opened is None else json.loads(self.opened.encoded),
+        }
+        return httpx.Response(200, json=told)
 
     def _get_study(self, _body: bytes) -> httpx.Response:
         members = [member.to_body() for member in self.cohort or []]
@@ -157,9 +178,16 @@ class MemoryProxy:
             "study": self.study.hex(), "title": "Blood pressure", "state": self.state, "release": "joint",
             "owners_complete": int(self.share_state == "complete"), "min_owners": 3, "closes_at": NOW,
             "cohort": cohort_digest(self.cohort).hex() if self.cohort is not None else None,
-            "cohort_members": members,
+            "cohort_members": members, "mark": self._mark(),
         }  # fmt: skip
         return httpx.Response(200, json=facts)
+
+    def _mark(self) -> dict[str, Any]:
+        """The log of this proxy grows with every request."""
+        generation = len(self.received)
+        head = Digest.of(f"entry {generation}".encode())
+        signed = StudyMark(self.study, self.state, generation, head, NOW).sign(self.key)
+        return dict(json.loads(signed.encoded))
 
     def _get_components(self, _body: bytes) -> httpx.Response:
         if self.components is None:

@@ -505,8 +505,9 @@ DETAILS: Mapping[str, set[str]] = {
     "closed": {"cohort", "owners", "reason"},
     "count": {"challenge", "answer"},
     "release": {"statement", "owners", "log"},
+    "opened": {"statement"},
     "components": {"statement"},
-    "cancelled": set(),
+    "cancelled": {"statement"},
     "failed": {"reason"},
 }
 OPEN = {"manifest", "receipt", "withdrawal"}
@@ -517,7 +518,8 @@ MAY_FOLLOW: Mapping[str, set[str]] = {
     "closed": OPEN,
     "count": {"closed"},
     "release": {"closed", "count"},
-    "components": {"release"},
+    "opened": {"release"},
+    "components": {"opened"},
     "cancelled": OPEN | {"closed", "count"},
     "failed": OPEN | {"closed", "count"},
 }
@@ -528,6 +530,7 @@ STATES = {
     "closed": "closed",
     "count": "counted",
     "release": "released",
+    "opened": "released",
     "components": "published",
     "cancelled": "cancelled",
     "failed": "failed",
@@ -551,8 +554,10 @@ class Owner:
     ml_kem: MLKEM768PrivateKey = field(default_factory=MLKEM768PrivateKey.generate)
     x25519: X25519PrivateKey = field(default_factory=X25519PrivateKey.generate)
     receipts: dict[bytes, Statement] = field(default_factory=dict)
+    claims: dict[tuple[bytes | int, ...], Statement] = field(default_factory=dict)
     moduli: dict[bytes, int] = field(default_factory=dict)
     events: dict[bytes, list[Statement]] = field(default_factory=dict)
+    endings: dict[bytes, Statement | None] = field(default_factory=dict)
     generation: int = 0
 
     def __post_init__(self) -> None:
@@ -699,7 +704,11 @@ class Owner:
         demand(answer == b"", "an answer 204 has no body")
 
     def complete(self, terms: Terms, version: int, digests: Sequence[bytes]) -> Statement:
-        claim = Statement.sign(
+        made: tuple[bytes | int, ...] = (terms.study, version, *digests)
+        if made in self.claims:  # a repeated statement is the same one
+            return self._send_claim(terms, self.claims[made])
+        _, mark = self.look(terms)
+        self.claims[made] = Statement.sign(
             "share",
             {
                 "study": terms.study.hex(),
@@ -708,9 +717,13 @@ class Owner:
                 "chunk_count": len(digests),
                 "chunk_digests": [digest.hex() for digest in digests],
                 "kem": self.sealing.hex(),
+                "proxy_log": mark["head"],
             },
             self.ed25519,
         )
+        return self._send_claim(terms, self.claims[made])
+
+    def _send_claim(self, terms: Terms, claim: Statement) -> Statement:
         path = f"/v1/studies/{terms.study.hex()}/share/complete"
         return self._keep_receipt(terms, claim, self.send("POST", path, claim.content))
 
@@ -738,13 +751,53 @@ class Owner:
 
     # What became of it (7)
 
+    def look(self, terms: Terms) -> tuple[Json, Json]:
+        """The study as the proxy describes it, and the mark that the proxy signs."""
+        facts = self.ask(f"/v1/studies/{terms.study.hex()}")
+        members = {"study", "state", "generation", "head", "time"}
+        mark = Statement.verify("mark", facts["mark"], members, terms.proxy).body
+        named = mark["study"] == terms.study.hex()
+        demand(named and mark["generation"] >= self.generation, "the proxy forgot")
+        self.generation = mark["generation"]
+        return facts, mark
+
+    def ending(self, terms: Terms, answer: Json, events: Sequence[Statement]) -> Statement | None:
+        """The data user's `cancel` or `opened` that an event names."""
+        user = raw(terms.body["user"]["ed25519"], 32)
+        told = {event.body["kind"]: event.body["detail"] for event in events}
+        for kind, named_by, members in (
+            ("cancel", "cancelled", {"study"}),
+            ("opened", "opened", {"study", "cohort", "release"}),
+        ):
+            if named_by in told:
+                said = Statement.verify(kind, answer[kind], members, user)
+                demand(said.body["study"] == terms.study.hex(), f"a `{kind}` of another study")
+                demand(said.digest.hex() == told[named_by]["statement"], f"another `{kind}`")
+                if kind == "opened":
+                    shown = (told["closed"]["cohort"], told["release"]["statement"])
+                    demand((said.body["cohort"], said.body["release"]) == shown, "another release is open")
+                return said
+        return None
+
+    def is_spent(self, study: bytes) -> bool:
+        """Whether the owner's share counts as seen: only the data user's signature takes it off the books."""
+        terms = self.read(study)
+        facts, _ = self.look(terms)
+        self.transcript(terms)
+        ending, mine = self.endings[study], self.receipts[study]
+        if ending is None:
+            return True
+        if ending.kind == "cancel":
+            return False
+        members = {each["owner"] for each in facts["cohort_members"]}
+        return mine.body["subject"] != "withdrawal" or self.id.hex() in members
+
     def transcript(self, terms: Terms) -> list[Statement]:
         """The events of a study, each link verified, as a continuation of those that were seen before."""
         path = f"/v1/studies/{terms.study.hex()}/transcript"
         members = {"study", "index", "previous", "time", "kind", "detail"}
-        events = [
-            Statement.verify("event", event, members, terms.proxy) for event in self.ask(path)["events"]
-        ]
+        answer = self.ask(path)
+        events = [Statement.verify("event", event, members, terms.proxy) for event in answer["events"]]
         before: Statement | None = None
         for index, event in enumerate(events):
             body = event.body
@@ -762,16 +815,13 @@ class Owner:
         seen = self.events.get(terms.study, [])
         demand([e.content for e in events[: len(seen)]] == [e.content for e in seen], "an event is gone")
         self.events[terms.study] = events
+        self.endings[terms.study] = self.ending(terms, answer, events)
         return events
 
     def is_included(self, study: bytes) -> bool | None:
         """Whether the cohort has this owner's share; None before the study closes."""
         terms = self.read(study)
-        facts = self.ask(f"/v1/studies/{study.hex()}")
-        members = {"study", "state", "generation", "head", "time"}
-        mark = Statement.verify("mark", facts["mark"], members, terms.proxy).body
-        demand(mark["study"] == study.hex() and mark["generation"] >= self.generation, "the proxy forgot")
-        self.generation = mark["generation"]
+        facts, mark = self.look(terms)
         events = self.transcript(terms)
         reached = [STATES[event.body["kind"]] for event in events]
         demand(mark["state"] in reached, "the transcript does not show the state")

@@ -27,7 +27,14 @@ from study_parties import key_for, under_paillier
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
 from dpdpca_protocol.messages.share import ShareStatement, Withdrawal, cohort_digest
-from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, ReleaseStatement, StudyAct
+from dpdpca_protocol.messages.study_messages import (
+    CountAnswer,
+    CountChallenge,
+    Opened,
+    ReleaseStatement,
+    StudyAct,
+    StudyMark,
+)
 from dpdpca_protocol.messages.transcript import verify_transcript
 from dpdpca_protocol.pads.keys import PadsSecret
 from dpdpca_protocol.paillier.chunks import decode_chunk, encode_chunks
@@ -361,10 +368,17 @@ class OpenStudy:
     def claim(
         self, owner: IdentityKey, chunks: list[bytes], version: int = 1, pad: bytes | None = None
     ) -> Statement:
-        public = owner.public
-        digests = tuple(Digest.of(chunk) for chunk in chunks)
-        said = ShareStatement(self.study, public.ed25519, version, digests, public.sealing_key, HEAD, pad)
+        public, digests = owner.public, tuple(Digest.of(chunk) for chunk in chunks)
+        said = ShareStatement(
+            self.study, public.ed25519, version, digests, public.sealing_key, self.seen_head(), HEAD, pad
+        )
         return said.sign(owner)
+
+    def seen_head(self) -> Digest:
+        """The newest head of the proxy's log, as everybody sees it."""
+        mark = self.world.client(self.world.user).study(self.study).mark
+        assert mark is not None
+        return StudyMark.verify(mark, self.study, self.manifest.proxy.ed25519).head
 
     def deliver(self, owner: IdentityKey, values: Values, version: int = 1) -> Statement:
         """Uploads and completes a share; the receipt."""
@@ -394,6 +408,15 @@ class OpenStudy:
     def cancel(self) -> None:
         act = StudyAct("cancel", self.study).sign(self.world.user)
         self.world.client(self.world.user).cancel_study(self.study, act)
+
+    def opened(self) -> Statement:
+        """The data user's statement about the release."""
+        release = verify_statement("release", self.world.client(self.world.user).release(self.study).release)
+        said = ReleaseStatement.parse(release)
+        return Opened(self.study, said.cohort_digest, release.digest).sign(self.world.user)
+
+    def state_opened(self) -> None:
+        self.world.client(self.world.user).send_opened(self.study, self.opened())
 
     def state(self) -> str:
         return self.world.client(self.world.user).study(self.study).state

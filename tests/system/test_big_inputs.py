@@ -99,7 +99,9 @@ def upload(study: BareStudy, federation: Federation, size: int) -> int:
             client.put_chunk(study.id, 1, len(digests), seal(chunk, study.manifest.proxy.kem, info))
             digests.append(Digest.of(chunk))
             sent, left = sent + len(chunk), left - count
-        claim = ShareStatement(study.id, public.ed25519, 1, tuple(digests), public.sealing_key).sign(owner)
+        claim = ShareStatement(
+            study.id, public.ed25519, 1, tuple(digests), public.sealing_key, study.seen_head()
+        ).sign(owner)
         assert Receipt.parse(client.complete_share(study.id, claim)).statement == claim.digest
     assert sent > size
     return sent

@@ -96,14 +96,15 @@ def test_all_owners_at_once(tmp_path: Path, count: int, promise: Promise) -> Non
 
 def upload_each(study: BareStudy, owners: list[IdentityKey]) -> list[float]:
     """One after the other; the seconds that each took from the first byte to the receipt."""
-    times = []
+    times, seen = [], study.seen_head()
     for owner in owners:
         chunk, public = residues(study), owner.public
         with study.user.federation.client(owner) as client:
             begin = time.monotonic()
             info = chunk_info(study.id, public.party_id, 1, 0)
             client.put_chunk(study.id, 1, 0, seal(chunk, study.manifest.proxy.kem, info))
-            claim = ShareStatement(study.id, public.ed25519, 1, (Digest.of(chunk),), public.sealing_key)
+            digests = (Digest.of(chunk),)
+            claim = ShareStatement(study.id, public.ed25519, 1, digests, public.sealing_key, seen)
             client.complete_share(study.id, claim.sign(owner))
             times.append(time.monotonic() - begin)
     return times
@@ -154,6 +155,7 @@ def test_ten_times_as_many_as_it_takes(tmp_path: Path, capacity: int, promise: P
         owners = enrol_many(federation, 10 * capacity)
         before = memory_bytes(pid_of(federation), "VmRSS")
         waits: list[float] = []
+        seen = study.seen_head()
         together = threading.Barrier(len(owners))
 
         def deliver(owner: IdentityKey) -> None:
@@ -164,7 +166,8 @@ def test_ten_times_as_many_as_it_takes(tmp_path: Path, capacity: int, promise: P
                 sealed = seal(chunk, study.manifest.proxy.kem, info)
                 together.wait(60)
                 client.put_chunk(study.id, 1, 0, sealed)
-                claim = ShareStatement(study.id, public.ed25519, 1, (Digest.of(chunk),), public.sealing_key)
+                digests = (Digest.of(chunk),)
+                claim = ShareStatement(study.id, public.ed25519, 1, digests, public.sealing_key, seen)
                 client.complete_share(study.id, claim.sign(owner))
 
         with ThreadPoolExecutor(len(owners)) as threads:

@@ -14,7 +14,7 @@ from federation.records import add_up, patients
 from federation.world import Federation
 
 from dpdpca_protocol.messages.share import Withdrawal
-from dpdpca_protocol.messages.study_messages import CountAnswer, SealedComponents, StudyAct
+from dpdpca_protocol.messages.study_messages import CountAnswer, Opened, SealedComponents, StudyAct
 from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.signing import IdentityKey
@@ -52,6 +52,7 @@ RIGHTS: dict[tuple[str, str], frozenset[str]] = {
     ("POST", "/v1/studies/{study}/count"): frozenset({USER}),
     ("GET", "/v1/studies/{study}/release"): frozenset({USER}),
     ("GET", "/v1/studies/{study}/release/chunks/{position}"): frozenset({USER}),
+    ("PUT", "/v1/studies/{study}/opened"): frozenset({USER}),
     ("PUT", "/v1/studies/{study}/components"): frozenset({USER}),
     ("GET", "/v1/studies/{study}/components"): frozenset({MEMBER, USER}),
 }
@@ -99,6 +100,8 @@ class Cast:
         if end in ("close", "{study}"):
             kind = "close" if end == "close" else "cancel"
             return StudyAct(kind, study.id).sign(key).encoded, "application/json"
+        if end == "opened":
+            return Opened(study.id, Digest.of(b""), Digest.of(b"")).sign(key).encoded, "application/json"
         if end == "components":
             return SealedComponents(study.id, {}).sign(key).encoded, "application/json"
         if end == "count":

@@ -1,4 +1,5 @@
-"""What a ledger books next: paid once, refunded on the proxy's signature alone, data sets known again."""
+"""What a ledger books next: paid once, refunded on the signatures of proxy and data user, data sets known
+again."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -8,19 +9,25 @@ from ledger_world import (
     BUDGET,
     LATER,
     NOW,
+    OTHER,
     OWNER,
+    PROXY,
+    cancel,
+    cancelled,
     charge,
     content,
     lines,
     new_ledger,
+    opened,
     pay,
     receipt,
     study,
     transcript,
+    withdrawn,
 )
 from study_parties import MakeManifest
 
-from dpdpca_owner.accounts.bookkeeping import charge_again, find, place, refund_cancelled, reserve, settle
+from dpdpca_owner.accounts.bookkeeping import charge_again, find, place, refund, reserve, settle
 from dpdpca_owner.accounts.budget import NO_COST, Budget, Cost
 from dpdpca_owner.accounts.charge import Charge, SpendState
 from dpdpca_owner.accounts.ledger import Ledger
@@ -114,27 +121,54 @@ def test_a_replaced_share_costs_nothing_more_and_its_records_stay_in_the_data_se
     assert ledger.spent(*ledger.data_sets).rho == Fraction(2, 10)
 
 
-def test_a_withdrawal_refunds_once_and_joining_again_pays_again() -> None:
+def test_a_withdrawal_refunds_only_once_the_data_user_has_opened_a_cohort_without_the_owner() -> None:
     ledger = new_ledger()
     pay(ledger, 1)
     ledger.add_all(settle(ledger, receipt(1, 1), NOW))
-    taken_back = receipt(1, 2, "withdrawal")
-    ledger.add_all(settle(ledger, taken_back, NOW))
+    assert settle(ledger, receipt(1, 2, "withdrawal"), NOW) == []
+    told = withdrawn(1, 2)
+    assert refund(ledger, replace(told, opened=None), NOW) == []
+    assert state(ledger, 1) is SpendState.COMMITTED
+    ledger.add_all(refund(ledger, told, NOW))
     assert (state(ledger, 1), ledger.live_rho) == (SpendState.WITHDRAWN, Fraction(0))
-    assert settle(ledger, taken_back, NOW) == settle(ledger, receipt(1, 1), NOW) == []
+    assert refund(ledger, told, NOW) == settle(ledger, receipt(1, 1), NOW) == []
+
+
+def test_a_share_that_is_sent_again_after_a_withdrawal_costs_nothing_more_and_is_not_refunded() -> None:
+    ledger = new_ledger()
     pay(ledger, 1)
-    # An old receipt of a withdrawal is worth nothing against the new share, sent or receipted.
-    assert settle(ledger, taken_back, NOW) == []
+    ledger.add_all(settle(ledger, receipt(1, 1), NOW))
+    assert pay(ledger, 1) == []
     ledger.add_all(settle(ledger, receipt(1, 3), NOW))
-    assert settle(ledger, taken_back, NOW) == []
+    # An old receipt of a withdrawal is worth nothing against the new share.
+    assert refund(ledger, withdrawn(1, 2), NOW) == []
     assert (state(ledger, 1), ledger.live_rho) == (SpendState.COMMITTED, Fraction(1, 10))
 
 
 def test_a_withdrawal_refunds_a_share_whose_receipt_was_never_booked() -> None:
     ledger = new_ledger()
     pay(ledger, 1)
-    ledger.add_all(settle(ledger, receipt(1, 2, "withdrawal"), NOW))
+    ledger.add_all(refund(ledger, withdrawn(1, 2), NOW))
     assert ledger.live_rho == 0
+
+
+def test_an_opened_cohort_with_the_owner_in_it_refunds_nothing_whatever_the_receipt_says() -> None:
+    """The proxy signs a withdrawal for the owner, and releases the share."""
+    ledger = new_ledger()
+    pay(ledger, 1)
+    told, with_it = withdrawn(1, 2), (OTHER, replace(OTHER, owner=OWNER))
+    shown = replace(told, opened=opened(1, with_it), cohort=with_it)
+    assert refund(ledger, shown, NOW) == []
+    hidden = replace(shown, cohort=told.cohort)  # as a proxy shows it to the owner
+    foreign = replace(told, opened=opened(2, told.cohort))
+    forged = replace(told, opened=opened(1, told.cohort, IdentityKey.generate()))
+    by_the_proxy = replace(told, opened=opened(1, told.cohort, PROXY))
+    for lie in (hidden, foreign, forged, by_the_proxy):
+        with pytest.raises((AuthenticationError, MessageError)):
+            refund(ledger, lie, NOW)
+    without_withdrawal = replace(told, receipt=receipt(1, 2))
+    assert refund(ledger, without_withdrawal, NOW) == refund(ledger, replace(told, receipt=None), NOW) == []
+    assert ledger.live_rho == Fraction(1, 10)
 
 
 @pytest.mark.parametrize("subject", ["share", "withdrawal"])
@@ -154,6 +188,8 @@ def test_evidence_that_the_proxy_did_not_sign_for_this_owner_books_nothing(
         evidence = receipt(1, 1, subject).replace(b'"version":1', b'"version":2')
     with pytest.raises((AuthenticationError, MessageError)):
         settle(ledger, evidence, NOW)
+    with pytest.raises((AuthenticationError, MessageError)):
+        refund(ledger, replace(withdrawn(1, 1), receipt=evidence), NOW)
     assert ledger.live_rho == Fraction(1, 10)
 
 
@@ -161,30 +197,22 @@ def test_evidence_of_another_study_moves_that_study_alone() -> None:
     ledger = new_ledger()
     pay(ledger, 1)
     pay(ledger, 2)
-    assert settle(ledger, receipt(3, 1, "withdrawal"), NOW) == []
-    ledger.add_all(settle(ledger, receipt(2, 1, "withdrawal"), NOW))
+    assert refund(ledger, withdrawn(3, 1), NOW) == []
+    ledger.add_all(refund(ledger, withdrawn(2, 1), NOW))
     assert (state(ledger, 1), state(ledger, 2)) == (SpendState.RESERVED, SpendState.WITHDRAWN)
-
-
-def test_a_withdrawal_after_the_closing_time_refunds_nothing() -> None:
-    ledger = new_ledger()
-    pay(ledger, 1)
-    with pytest.raises(PolicyError) as refusal:
-        settle(ledger, receipt(1, 1, "withdrawal", time="2030-01-02T03:04:06Z"), NOW)
-    assert refusal.value.slug == "late-withdrawal"
-    assert settle(ledger, receipt(1, 1, "withdrawal", time="2030-01-02T03:04:05Z"), NOW)
+    with pytest.raises(AuthenticationError):
+        refund(ledger, replace(withdrawn(1, 1), receipt=receipt(2, 1, "withdrawal")), NOW)
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_cancellation_in_the_signed_transcript_refunds_for_good(committed: bool) -> None:
+def test_a_cancellation_that_proxy_and_data_user_signed_refunds_for_good(committed: bool) -> None:
     ledger = new_ledger()
     pay(ledger, 1)
     if committed:
         ledger.add_all(settle(ledger, receipt(1, 1), NOW))
-    events = transcript(1, ["manifest", "receipt", "cancelled"])
-    ledger.add_all(refund_cancelled(ledger, study(1), events, NOW))
+    ledger.add_all(refund(ledger, cancelled(1), NOW))
     assert (state(ledger, 1), ledger.live_rho) == (SpendState.CANCELLED, Fraction(0))
-    assert refund_cancelled(ledger, study(1), events, NOW) == []
+    assert refund(ledger, cancelled(1), NOW) == []
     with pytest.raises(ConflictError) as refusal:
         pay(ledger, 1)
     assert refusal.value.slug == "study-closed"
@@ -202,7 +230,21 @@ def test_a_cancellation_in_the_signed_transcript_refunds_for_good(committed: boo
 def test_nothing_else_in_a_transcript_refunds(events: list[bytes]) -> None:
     ledger = new_ledger()
     pay(ledger, 1)
-    assert refund_cancelled(ledger, study(1), events, NOW) == []
+    assert refund(ledger, replace(cancelled(1), transcript=events), NOW) == []
+
+
+def test_a_cancellation_that_only_the_proxy_signed_refunds_nothing() -> None:
+    """The proxy can sign another one for each owner, while the data user opens the release."""
+    ledger = new_ledger()
+    pay(ledger, 1)
+    told = cancelled(1)
+    assert refund(ledger, replace(told, cancel=None), NOW) == []
+    for forged in (cancel(1, PROXY), cancel(1, IdentityKey.generate()), cancel(2)):
+        with pytest.raises((AuthenticationError, MessageError)):
+            refund(ledger, replace(told, cancel=forged.encoded), NOW)
+    with pytest.raises(AuthenticationError):
+        refund(ledger, replace(told, user=PROXY.public.ed25519), NOW)
+    assert ledger.live_rho == Fraction(1, 10)
 
 
 @pytest.mark.parametrize(
@@ -220,17 +262,18 @@ def test_a_forged_broken_or_foreign_transcript_is_refused(events: list[bytes]) -
     ledger = new_ledger()
     pay(ledger, 1)
     with pytest.raises((AuthenticationError, MessageError)):
-        refund_cancelled(ledger, study(1), events, NOW)
+        refund(ledger, replace(cancelled(1), transcript=events), NOW)
 
 
 def test_a_share_that_counted_as_taken_back_is_charged_again() -> None:
+    """In a ledger of an earlier version, which refunded withdrawals on their receipts."""
     ledger = new_ledger()
     pay(ledger, 1)
-    ledger.add_all(settle(ledger, receipt(1, 1, "withdrawal"), NOW))
+    ledger.add_all(refund(ledger, withdrawn(1, 1), NOW))
     ledger.add_all(settle(ledger, receipt(1, 2), NOW))
     assert kinds(ledger)[-2:] == ["found", "commit"]
     assert ledger.live_rho == Fraction(1, 10)
-    ledger.add_all(settle(ledger, receipt(1, 3, "withdrawal"), NOW))
+    ledger.add_all(refund(ledger, withdrawn(1, 3), NOW))
     ledger.add_all(charge_again(ledger, study(1), NOW))
     assert ledger.live_rho == Fraction(1, 10)
     assert charge_again(ledger, study(1), NOW) == charge_again(ledger, study(5), NOW) == []

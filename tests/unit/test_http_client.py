@@ -267,9 +267,8 @@ def test_the_proxy_s_card_is_verified_and_a_changed_key_refused() -> None:
 
 
 def test_a_receipt_by_another_key_is_refused() -> None:
-    share = ShareStatement(STUDY, OWNER.public.ed25519, 1, (Digest.of(b"c"),), OWNER.public.sealing_key).sign(
-        OWNER
-    )
+    digest, keys = Digest.of(b"c"), OWNER.public
+    share = ShareStatement(STUDY, keys.ed25519, 1, (digest,), keys.sealing_key, digest).sign(OWNER)
     receipt = Receipt(STUDY, OWNER.public.party_id, 1, "share", share.digest, "2026-01-01T00:00:00Z")
     answer, _ = replies(
         httpx.Response(200, content=receipt.sign(PROXY).encoded),

@@ -6,9 +6,21 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from ledger_world import BUDGET, KEY_CHECK, LATER, NOW, content, lines, new_ledger, pay, receipt, study
+from ledger_world import (
+    BUDGET,
+    KEY_CHECK,
+    LATER,
+    NOW,
+    content,
+    lines,
+    new_ledger,
+    pay,
+    receipt,
+    study,
+    withdrawn,
+)
 
-from dpdpca_owner.accounts.bookkeeping import recover, settle
+from dpdpca_owner.accounts.bookkeeping import recover, refund, settle
 from dpdpca_owner.accounts.budget import Budget
 from dpdpca_owner.accounts.charge import SpendState
 from dpdpca_owner.accounts.entries import FIRST, Batch, Entry
@@ -25,8 +37,9 @@ def full_ledger() -> Ledger:
     pay(ledger, 1)
     pay(ledger, 2)
     pay(ledger, 3, records=1)
-    for number, version, subject in ((1, 1, "share"), (2, 1, "share"), (2, 2, "withdrawal")):
-        ledger.add_all(settle(ledger, receipt(number, version, subject), NOW))
+    for number in (1, 2):
+        ledger.add_all(settle(ledger, receipt(number, 1), NOW))
+    ledger.add_all(refund(ledger, withdrawn(2, 2), NOW))
     return ledger
 
 
@@ -199,7 +212,7 @@ def test_a_study_on_a_merged_data_set_is_refunded_from_the_whole() -> None:
     ledger = new_ledger()
     pay(ledger, 1, records=1)
     pay(ledger, 2, records=1, named="patients")
-    ledger.add_all(settle(ledger, receipt(1, 1, "withdrawal"), NOW))
+    ledger.add_all(refund(ledger, withdrawn(1, 1), NOW))
     assert ledger.spent("patients").rho == ledger.live_rho == Fraction(1, 10)
 
 

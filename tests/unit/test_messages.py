@@ -8,6 +8,7 @@ from dpdpca_protocol.messages.study_messages import (
     CountAnswer,
     CountChallenge,
     Enrolment,
+    Opened,
     ProxyCard,
     ReleaseStatement,
     SealedComponents,
@@ -36,10 +37,12 @@ def test_each_message_is_read_back_as_it_was_signed() -> None:
     assert ProxyCard.parse(card.sign(KEY)) == card
     enrolment = Enrolment("owner", "Hospital Ä", KEY.public, OTHER.public.ed25519)
     assert Enrolment.parse(enrolment.sign(KEY)) == enrolment
+    opened = Opened(STUDY, ONE, Digest.of(b"two"))
+    assert Opened.parse(opened.sign(KEY)) == opened
     assert StudyAct.parse(StudyAct("close", STUDY).sign(KEY)) == StudyAct("close", STUDY)
     components = SealedComponents(STUDY, {MEMBER.owner: b"sealed"})
     assert SealedComponents.parse(components.sign(KEY)) == components
-    share = ShareStatement(STUDY, KEY.public.ed25519, 3, (ONE,), KEY.public.sealing_key)
+    share = ShareStatement(STUDY, KEY.public.ed25519, 3, (ONE,), KEY.public.sealing_key, ONE)
     assert ShareStatement.parse(share.sign(KEY)) == share
     withdrawal = Withdrawal(STUDY, KEY.public.ed25519, 4)
     assert Withdrawal.parse(withdrawal.sign(KEY)) == withdrawal
@@ -49,7 +52,7 @@ def test_each_message_is_read_back_as_it_was_signed() -> None:
 
 def test_nobody_speaks_for_another_key() -> None:
     for message in (
-        ShareStatement(STUDY, KEY.public.ed25519, 1, (ONE,), KEY.public.sealing_key),
+        ShareStatement(STUDY, KEY.public.ed25519, 1, (ONE,), KEY.public.sealing_key, ONE),
         Withdrawal(STUDY, KEY.public.ed25519, 1),
         ProxyCard("A", "http://127.0.0.1:1", KEY.public),
         Enrolment("user", "A", KEY.public, OTHER.public.ed25519),
@@ -71,6 +74,8 @@ def test_nobody_speaks_for_another_key() -> None:
         {"study": "00"},
         {"study": 7},
         {"kem": KEY.public.sealing_key.hex().upper()},
+        {"proxy_log": "00"},
+        {"proxy_log": None},
         {"format": 1},
         {"format": 3},
         {"format": True},
@@ -78,7 +83,7 @@ def test_nobody_speaks_for_another_key() -> None:
     ],
 )
 def test_a_malformed_share_statement_is_refused(change: dict[str, object]) -> None:
-    share = ShareStatement(STUDY, KEY.public.ed25519, 1, (ONE,), KEY.public.sealing_key)
+    share = ShareStatement(STUDY, KEY.public.ed25519, 1, (ONE,), KEY.public.sealing_key, ONE)
     body = dict(share.sign(KEY).body) | change
     with pytest.raises(MessageError):
         ShareStatement.parse(sign_statement("share", body, KEY))
@@ -146,7 +151,7 @@ def test_the_cohort_digest_does_not_depend_on_order_and_on_everything_else() -> 
 def test_a_sealing_key_of_low_order_is_refused() -> None:
     weak = Identity(KEY.public.ed25519, KEY.public.sealing_key[:-32] + bytes(32))
     for message in (
-        ShareStatement(STUDY, KEY.public.ed25519, 1, (ONE,), weak.sealing_key),
+        ShareStatement(STUDY, KEY.public.ed25519, 1, (ONE,), weak.sealing_key, ONE),
         Enrolment("owner", "A", weak, OTHER.public.ed25519),
         ProxyCard("A", "http://127.0.0.1:1", weak),
     ):

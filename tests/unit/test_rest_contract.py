@@ -296,6 +296,7 @@ def test_the_proxy_s_answers_keep_the_contract(played: Played) -> None:
     opened.close()
     world.client(user).answer_count(opened.study, opened.count_answer(opened.challenge()))
     assert opened.wait_state("released") == "released"
+    opened.state_opened()
     world.with_new_key()
     world.open_study(3).cancel()
     successor = IdentityKey.generate()

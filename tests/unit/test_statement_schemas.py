@@ -15,6 +15,7 @@ from dpdpca_protocol.messages.study_messages import (
     CountAnswer,
     CountChallenge,
     Enrolment,
+    Opened,
     ProxyCard,
     ReleaseStatement,
     SealedComponents,
@@ -53,6 +54,7 @@ STATEMENTS: dict[str, tuple[Statement, Callable[[Statement], object]]] = {
         lambda said: Event.parse(said.body),
     ),
     "mark": (StudyMark(STUDY, "open", 3, DIGEST, TIME).sign(KEY), StudyMark.parse),
+    "opened": (Opened(STUDY, DIGEST, DIGEST).sign(KEY), Opened.parse),
     "proxy": (ProxyCard("Relay", "https://relay.example", PUBLIC).sign(KEY), ProxyCard.parse),
     "receipt": (Receipt(STUDY, PUBLIC.party_id, 1, "share", DIGEST, TIME).sign(KEY), Receipt.parse),
     "release": (
@@ -64,7 +66,7 @@ STATEMENTS: dict[str, tuple[Statement, Callable[[Statement], object]]] = {
         Rotation.parse,
     ),
     "share": (
-        ShareStatement(STUDY, PUBLIC.ed25519, 1, (DIGEST,), PUBLIC.sealing_key, DIGEST).sign(KEY),
+        ShareStatement(STUDY, PUBLIC.ed25519, 1, (DIGEST,), PUBLIC.sealing_key, DIGEST, DIGEST).sign(KEY),
         ShareStatement.parse,
     ),
     "withdrawal": (Withdrawal(STUDY, PUBLIC.ed25519, 2, DIGEST).sign(KEY), Withdrawal.parse),

@@ -2,7 +2,8 @@
 
 Each function returns the entries to add; the list is empty if there is nothing to do. It changes nothing
 itself. The caller first writes the entries to the disk and then adds them to the ledger. Evidence is verified
-here, against the keys that were booked with the charge.
+here: the proxy's against the key that was booked with the charge, the data user's against the key in the
+study's manifest.
 """
 
 from collections.abc import Sequence
@@ -11,15 +12,16 @@ from fractions import Fraction
 from typing import Any
 
 from dpdpca_owner.accounts.budget import Budget, rational_text
-from dpdpca_owner.accounts.charge import Charge, Content, SpendState, charge_body
+from dpdpca_owner.accounts.charge import Charge, Content, Spend, SpendState, charge_body
 from dpdpca_owner.accounts.entries import Batch, Entry
 from dpdpca_owner.accounts.ledger import Ledger, check_fits
-from dpdpca_protocol.errors import AuthenticationError, ConflictError, PolicyError, UsageError
-from dpdpca_protocol.messages.share import Receipt
+from dpdpca_protocol.errors import AuthenticationError, ConflictError, UsageError
+from dpdpca_protocol.messages.share import CohortMember, Receipt, cohort_digest
+from dpdpca_protocol.messages.study_messages import Opened, StudyAct
 from dpdpca_protocol.messages.transcript import verify_transcript
-from dpdpca_protocol.wire.fields import decimal_text, read_time
+from dpdpca_protocol.wire.fields import decimal_text
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
-from dpdpca_protocol.wire.signing import verify_statement
+from dpdpca_protocol.wire.signing import Statement, verify_statement
 
 _SHOWN_DIGITS = 8
 
@@ -119,67 +121,100 @@ def reserve(
 
 
 def settle(ledger: Ledger, receipt: bytes, time: str) -> list[Entry]:
-    """The entries that a receipt of the study's proxy justifies: a commitment, or a refund for a withdrawal.
+    """The commitment that a receipt of the study's proxy justifies. A withdrawal changes nothing (`refund`).
 
     There are no entries if the study is not booked here or the ledger already knows this receipt or a newer
     one.
 
     Raises:
         AuthenticationError, MessageError: the study's proxy did not sign this receipt for this owner.
-        PolicyError: `late-withdrawal`, the receipt was signed after the study's closing time.
     """
     statement = verify_statement("receipt", receipt)
-    said = Receipt.parse(statement)
-    spend = ledger.spend(said.study)
+    spend, batch = ledger.spend(Receipt.parse(statement).study), _batch(ledger, time)
     if spend is None:
         return []
-    if statement.signer != spend.charge.proxy or said.owner != spend.charge.owner:
-        raise AuthenticationError(
-            "bad-evidence",
-            "the receipt was not signed by this study's proxy for this owner; nothing was booked",
-            "keep the receipt and ask the proxy's operator",
-        )
-    batch = _batch(ledger, time)
-    if said.version <= spend.version:
-        return []
-    detail = {"evidence": statement.digest.hex(), "study": said.study.hex(), "version": said.version}
-    if said.subject == "share":
+    said = _read_receipt(receipt, spend)
+    if said.subject == "share" and said.version > spend.version:
         if not spend.is_live:
             # The ledger shows the share as withdrawn, but the proxy has it.
             batch.add("found", charge_body(spend.charge, spend.data_set))
-        batch.add("commit", detail)
-    elif spend.is_live:
-        if read_time(said.time, "time") > spend.charge.closes_at:
-            raise PolicyError(
-                "late-withdrawal",
-                "the receipt of the withdrawal was signed after the study's closing time; nothing is"
-                " refunded",
-                "see the state of the study with: dpdpca owner status",
-            )
-        batch.add("refund", {**detail, "why": SpendState.WITHDRAWN.value})
+        batch.add("commit", _settled(statement, said.study, said.version))
     return batch.entries
 
 
-def refund_cancelled(ledger: Ledger, study: StudyId, transcript: Sequence[bytes], time: str) -> list[Entry]:
-    """The refund of a study that its proxy's signed transcript shows as cancelled and never released.
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What was signed about the end of a study, as received; nothing is verified yet.
 
-    A study that failed is not refunded: only withdrawals and cancellations are refunded.
+    Attributes:
+        user: the data user's raw Ed25519 key in the study's manifest, whose digest is the study's id.
+        transcript: the study's events, signed by the proxy.
+        cancel, opened: the data user's statements, or None.
+        cohort: the owners that the proxy lists; believed only if `opened` has the digest of this list.
+        receipt: this owner's newest receipt, or None.
+    """
+
+    study: StudyId
+    user: bytes
+    transcript: Sequence[bytes]
+    cancel: bytes | None = None
+    opened: bytes | None = None
+    cohort: Sequence[CohortMember] = ()
+    receipt: bytes | None = None
+
+
+def refund(ledger: Ledger, told: Ending, time: str) -> list[Entry]:
+    """The refund of a study that was cancelled, or whose data user has opened a cohort without this owner's
+    withdrawn share.
+
+    A refund needs the data user's signature. The proxy alone could tell an owner that the study is cancelled,
+    or that its share is withdrawn, and still release the share. A data user deletes the study's secret before
+    it signs `cancel`, and opens only the release that it names in `opened`. A study that failed is not
+    refunded.
 
     Raises:
-        AuthenticationError, MessageError: the transcript belongs to another study or another proxy.
+        AuthenticationError, MessageError: the evidence is not signed by this study's proxy and data user, or
+            is about something else.
     """
-    spend = ledger.spend(study)
+    spend = ledger.spend(told.study)
     if spend is None or not spend.is_live:
         return []
-    events = verify_transcript(transcript, study, spend.charge.proxy)
-    # `verify_transcript` allows no cancellation after a release and no release after a cancellation.
-    if not events or events[-1].kind != "cancelled":
-        return []
-    evidence = verify_statement("event", transcript[-1], spend.charge.proxy).digest
-    detail = {"evidence": evidence.hex(), "study": study.hex(), "version": spend.version}
+    found = _cancelled(told, spend) or _withdrawn(told, spend)
     batch = _batch(ledger, time)
-    batch.add("refund", {**detail, "why": SpendState.CANCELLED.value})
+    if found is not None:
+        why, evidence, version = found
+        batch.add("refund", {**_settled(evidence, told.study, version), "why": why.value})
     return batch.entries
+
+
+_Found = tuple[SpendState, Statement, int]
+"""Why there is a refund, the data user's statement, and the version of the share for which it holds."""
+
+
+def _cancelled(told: Ending, spend: Spend) -> _Found | None:
+    events = verify_transcript(told.transcript, told.study, spend.charge.proxy)
+    # `verify_transcript` allows no cancellation after a release and no release after a cancellation.
+    if not events or events[-1].kind != "cancelled" or told.cancel is None:
+        return None
+    statement = verify_statement("cancel", told.cancel, told.user)
+    named = events[-1].detail.get("statement")
+    if StudyAct.parse(statement).study != told.study or named != statement.digest.hex():
+        raise _bad_evidence("the `cancel` is not the one that the transcript of this study names")
+    return SpendState.CANCELLED, statement, spend.version
+
+
+def _withdrawn(told: Ending, spend: Spend) -> _Found | None:
+    if told.receipt is None or told.opened is None:
+        return None
+    receipt = _read_receipt(told.receipt, spend)
+    statement = verify_statement("opened", told.opened, told.user)
+    opened = Opened.parse(statement)
+    if {opened.study, receipt.study} != {told.study} or opened.cohort != cohort_digest(told.cohort):
+        raise _bad_evidence("the data user has opened another study or another cohort than the proxy shows")
+    is_in = any(member.owner == receipt.owner for member in told.cohort)
+    if receipt.subject != "withdrawal" or receipt.version <= spend.version or is_in:
+        return None
+    return SpendState.WITHDRAWN, statement, receipt.version
 
 
 def charge_again(ledger: Ledger, study: StudyId, time: str) -> list[Entry]:
@@ -228,6 +263,26 @@ def recover(
     }
     batch.add("recovered", detail)
     return batch.entries
+
+
+def _read_receipt(untrusted: bytes, spend: Spend) -> Receipt:
+    statement = verify_statement("receipt", untrusted)
+    said = Receipt.parse(statement)
+    if statement.signer != spend.charge.proxy or said.owner != spend.charge.owner:
+        raise _bad_evidence("the receipt was not signed by this study's proxy for this owner")
+    return said
+
+
+def _bad_evidence(problem: str) -> AuthenticationError:
+    return AuthenticationError(
+        "bad-evidence",
+        f"{problem}; nothing was booked",
+        "keep what the proxy sent, and ask the proxy's operator and the data user",
+    )
+
+
+def _settled(evidence: Statement, study: StudyId, version: int) -> dict[str, Any]:
+    return {"evidence": evidence.digest.hex(), "study": study.hex(), "version": version}
 
 
 def _batch(ledger: Ledger, time: str) -> Batch:

@@ -3,7 +3,7 @@
 Invariants:
 - A study is paid for once.
 - The live cost of one data set never exceeds the budget that was in force at its last reservation.
-- Only a withdrawal or a cancellation is refunded.
+- Only a withdrawal or a cancellation is refunded, and only on the data user's signature.
 - An entry that may not follow the others is refused and changes nothing.
 
 `bookkeeping.py` makes the entries and checks the evidence for them.

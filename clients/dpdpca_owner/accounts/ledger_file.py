@@ -19,7 +19,7 @@ from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
 
-from dpdpca_owner.accounts.bookkeeping import refund_cancelled, settle
+from dpdpca_owner.accounts.bookkeeping import Ending, refund, settle
 from dpdpca_owner.accounts.budget import rational_text, read_rational
 from dpdpca_owner.accounts.entries import Entry
 from dpdpca_owner.accounts.ledger import Ledger
@@ -220,9 +220,12 @@ class LedgerFile:
         """Book what a receipt proves, unless it is booked already. Raises like `bookkeeping.settle`."""
         return self._book(lambda ledger, time: settle(ledger, receipt, time) if receipt else [], now)
 
-    def refund_cancelled(self, study: StudyId, transcript: Sequence[bytes], now: datetime) -> Ledger:
-        """Book the refund of a study if it was cancelled and is not refunded yet."""
-        return self._book(lambda ledger, time: refund_cancelled(ledger, study, transcript, time), now)
+    def refund(self, told: Ending, now: datetime) -> Ledger:
+        """Book the refund of a study that ended, unless it is booked already.
+
+        Raises like `bookkeeping.refund`.
+        """
+        return self._book(lambda ledger, time: refund(ledger, told, time), now)
 
     def _book(self, make: Callable[[Ledger, str], list[Entry]], now: datetime) -> Ledger:
         """Write the entries that `make` returns, if any. Returns the ledger including these entries."""

@@ -282,12 +282,24 @@ def status(
     offline: Annotated[
         bool, typer.Option("--offline", help="Do not contact the proxy; check what the last run stored here.")
     ] = False,
+    head: Annotated[
+        bool,
+        typer.Option(
+            "--head",
+            help="Also show the heads of the study and of the proxy's log. If two owners see different heads"
+            " after the same number of events, or at the same generation, the proxy has lied to one of them.",
+        ),
+    ] = False,
     home: Home = None,
     ca_file: CaFile = None,
     passphrase_file: Passphrase = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the state of studies, and whether the proxy keeps to what it signed for this owner."""
+    """Show the state of studies, and whether the proxy keeps to what it signed for this owner.
+
+    A cancelled study, and a withdrawn share, are refunded here, as soon as the data user has signed that it
+    opens the study no more, or opens it without the share.
+    """
     from dpdpca_owner import reports
     from dpdpca_owner.commands.display import status_facts, status_text, unread_facts, unread_text
 
@@ -295,11 +307,14 @@ def status(
     ask = reports.status_offline if offline else reports.status
     if address is not None:
         report = ask(desk, parse_address(address))
-        print_facts(as_json, status_facts(report), status_text(report))
+        print_facts(as_json, status_facts(report), status_text(report, with_heads=head))
         return
     told = reports.all_statuses(desk, ask)
     facts = [unread_facts(each) if isinstance(each, reports.Unread) else status_facts(each) for each in told]
-    texts = [unread_text(each) if isinstance(each, reports.Unread) else status_text(each) for each in told]
+    texts = [
+        unread_text(each) if isinstance(each, reports.Unread) else status_text(each, with_heads=head)
+        for each in told
+    ]
     print_facts(as_json, {"studies": facts}, "\n".join(texts) or "this owner has joined no study yet")
     for each in told:
         # Terms of another version are no failure: nothing that the owner could mend is wrong.
@@ -335,7 +350,9 @@ def withdraw(
     print_facts(
         as_json,
         facts,
-        f"the share {text}: version {settled.receipt.version}, receipt of {settled.receipt.time}",
+        f"the share {text}: version {settled.receipt.version}, receipt of {settled.receipt.time}\n"
+        "its cost stays booked until the data user has signed that it does without this share; then `dpdpca"
+        " owner status` refunds it",
     )
 
 

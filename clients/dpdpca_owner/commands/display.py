@@ -179,13 +179,18 @@ def show_components(components: Components, records: int, console: Console) -> N
     )
 
 
-def booked_text(spend: Spend, state: str = "") -> str:
+def booked_text(spend: Spend, state: str = "", *, is_withdrawn: bool = False) -> str:
     """What the ledger says about a study, in words."""
     epsilon = epsilon_text(spend.charge)
     if not spend.is_live:
         return f"{spend.state}: the cost of this study ({epsilon}) is refunded"
     if state == StudyState.FAILED:
         return f"{epsilon} stays booked: a failed study is not refunded, because its shares had been sent"
+    if is_withdrawn:
+        return (
+            f"{epsilon} stays booked until the data user has signed that it cancelled the study, or that it"
+            " opened a cohort without this share"
+        )
     receipted = "" if spend.state is SpendState.COMMITTED else ", but the proxy has not signed a receipt yet"
     return f"{epsilon} booked{receipted}"
 
@@ -215,6 +220,10 @@ def status_facts(report: Report) -> dict[str, Any]:
         "included": inclusion.included,
         "booked": None if report.spend is None else str(report.spend.state),
         "is_ledger_whole": report.is_ledger_whole,
+        "proxy_log": None
+        if report.log is None
+        else {"generation": report.log.generation, "head": report.log.head.hex()},
+        "transcript": {"events": len(inclusion.events), "head": report.transcript.hex()},
     }
 
 
@@ -241,8 +250,8 @@ def unread_text(unread: Unread) -> str:
     return "\n".join(lines)
 
 
-def status_text(report: Report) -> str:
-    """Several lines for a person."""
+def status_text(report: Report, *, with_heads: bool = False) -> str:
+    """Several lines for a person; `with_heads`, also the heads that owners can compare with one another."""
     facts, inclusion = report.facts, report.inclusion
     receipt = inclusion.receipt
     lines = [
@@ -262,9 +271,16 @@ def status_text(report: Report) -> str:
             else "  cohort   includes no share of this owner, which is correct"
         )
     if report.spend is not None:
-        lines.append(f"  ledger   {booked_text(report.spend, facts.state)}")
+        is_withdrawn = receipt is not None and receipt.subject == "withdrawal"
+        lines.append(f"  ledger   {booked_text(report.spend, facts.state, is_withdrawn=is_withdrawn)}")
     if report.is_ledger_whole is False:
         lines.append(
             "  ledger   lacks entries that it had when the share was signed: the ledger was replaced"
         )
+    if with_heads:
+        lines.append(f"  study    head after {len(inclusion.events)} events: {report.transcript.hex()}")
+        if report.log is not None:
+            lines.append(
+                f"  proxy    head of the log at generation {report.log.generation}: {report.log.head.hex()}"
+            )
     return "\n".join(lines)

@@ -5,12 +5,12 @@ log; an owner's log is its ledger. A party names the newest digest, the head, in
 Anyone who holds such a statement can later detect a log that does not contain this head.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Self
 
-from dpdpca_protocol.errors import IntegrityError
+from dpdpca_protocol.errors import IntegrityError, MessageError
 from dpdpca_protocol.wire.canonical import canonical_json
 from dpdpca_protocol.wire.fields import check_members, read_integer, read_text, read_time, time_text
 from dpdpca_protocol.wire.identifiers import Digest
@@ -63,6 +63,26 @@ class LogEntry:
             read_text(body["kind"], "kind", _MOST_KIND),
             Digest.parse(body["subject"]),
         )
+
+
+def check_links(entries: Sequence[LogEntry]) -> list[Digest]:
+    """The heads in a part of a log: the head before its first entry, and the head after each entry.
+
+    Positions rise, but need not rise by one: the proxy's log skips the positions of entries that it has lost.
+
+    Raises:
+        MessageError: `log-broken`, an entry does not follow the entry before it.
+    """
+    heads = [entry.previous for entry in entries[:1]]
+    before = 0
+    for entry in entries:
+        if entry.previous != heads[-1] or entry.position <= before:
+            raise MessageError(
+                "log-broken", f"entry {entry.position} of the log does not follow the entry before it"
+            )
+        heads.append(entry.digest)
+        before = entry.position
+    return heads
 
 
 def check_chain(entries: Iterable[LogEntry]) -> list[Digest]:

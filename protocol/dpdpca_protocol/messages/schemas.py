@@ -98,6 +98,7 @@ BODIES: Final[Mapping[str, Schema]] = {
             "time": TIME_SCHEMA,
         }
     ),
+    "opened": _body({"cohort": _DIGEST, "release": _DIGEST, "study": _ID}),
     "proxy": _body({"ed25519": _KEY, "kem": _KEM, "name": _NAME, "url": _NAME | {"maxLength": 2000}}),
     "receipt": _body(
         {
@@ -127,6 +128,7 @@ BODIES: Final[Mapping[str, Schema]] = {
             "chunk_digests": _list(_DIGEST),
             "kem": _KEM,
             "owner": _KEY,
+            "proxy_log": _DIGEST,
             "study": _ID,
             "version": _VERSION,
         },

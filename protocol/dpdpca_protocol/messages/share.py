@@ -44,6 +44,7 @@ class ShareStatement:
     Attributes:
         owner: the owner's raw Ed25519 key.
         kem: the owner's public key to which the components will be sealed.
+        proxy_log: the newest head of the proxy's log that the owner has seen.
         log: the head of the owner's ledger, in which the study is booked.
         pad: the sealed key of the share's pads, or None. The study's suite says which it must be.
     """
@@ -53,6 +54,7 @@ class ShareStatement:
     version: int
     chunk_digests: tuple[Digest, ...]
     kem: bytes
+    proxy_log: Digest
     log: Digest | None = None
     pad: bytes | None = None
 
@@ -63,6 +65,7 @@ class ShareStatement:
             "format": FORMAT,
             "kem": self.kem.hex(),
             "owner": self.owner.hex(),
+            "proxy_log": self.proxy_log.hex(),
             "study": self.study.hex(),
             "version": self.version,
         }
@@ -74,7 +77,7 @@ class ShareStatement:
     def parse(cls, statement: Statement) -> Self:
         """Raises MessageError unless the statement is well formed and names its own signer as owner."""
         body = statement.body
-        names = ("chunk_count", "chunk_digests", "kem", "owner", "study", "version")
+        names = ("chunk_count", "chunk_digests", "kem", "owner", "proxy_log", "study", "version")
         check_members(body, *names, optional=("log", "pad"))
         digests = body["chunk_digests"]
         if (
@@ -90,6 +93,7 @@ class ShareStatement:
             _version(body["version"]),
             tuple(Digest.parse(digest) for digest in digests),
             sealing_key_bytes(body["kem"], "kem"),
+            Digest.parse(body["proxy_log"]),
             named_head(body),
             hex_bytes(body["pad"], SEALED_KEY_BYTES, "pad") if "pad" in body else None,
         )

@@ -23,6 +23,7 @@ from dpdpca_protocol.wire.signing import (
     read_keys,
     sign_statement,
     stated_keys,
+    verify_statement,
 )
 
 ROLES = ("owner", "user")
@@ -123,6 +124,36 @@ class StudyAct:
 
 
 @dataclass(frozen=True, slots=True)
+class Opened:
+    """The data user states which release of a study it opens. It signs this before it opens anything, and
+    signs no second one.
+
+    Attributes:
+        cohort: the digest of the release's cohort.
+        release: the digest of the proxy's release statement.
+    """
+
+    study: StudyId
+    cohort: Digest
+    release: Digest
+
+    def sign(self, user: IdentityKey) -> Statement:
+        body = {
+            "cohort": self.cohort.hex(),
+            "format": FORMAT,
+            "release": self.release.hex(),
+            "study": self.study.hex(),
+        }
+        return sign_statement("opened", body, user)
+
+    @classmethod
+    def parse(cls, statement: Statement) -> Self:
+        body = statement.body
+        check_members(body, "cohort", "release", "study")
+        return cls(StudyId.parse(body["study"]), Digest.parse(body["cohort"]), Digest.parse(body["release"]))
+
+
+@dataclass(frozen=True, slots=True)
 class StudyMark:
     """The present state of a study and the present head of the proxy's log.
 
@@ -151,6 +182,18 @@ class StudyMark:
             "time": self.time,
         }
         return sign_statement("mark", body, proxy)
+
+    @classmethod
+    def verify(cls, untrusted: bytes, study: StudyId, proxy: bytes) -> Self:
+        """The mark in `untrusted`, if `proxy` signed it for this study.
+
+        Raises:
+            MessageError, AuthenticationError: it is malformed, forged or about another study.
+        """
+        mark = cls.parse(verify_statement("mark", untrusted, proxy))
+        if mark.study != study:
+            raise MessageError("wrong-study", "the proxy's mark is about another study")
+        return mark
 
     @classmethod
     def parse(cls, statement: Statement) -> Self:

@@ -23,6 +23,6 @@ STATEMENT_LIMIT_BYTES = 64 * 1024
 MANIFEST_LIMIT_BYTES = 4 * 1024 * 1024
 """A manifest names up to thousands of features."""
 RELEASE_LIMIT_BYTES = 48 * 1024 * 1024
-"""A release without its chunks: the statements of its owners, and its events."""
+"""A release without its chunks and share statements: its events, and the proxy's log while the study ran."""
 COMPONENTS_LIMIT_BYTES = 64 * 1024 * 1024
 """Published components with one sealed copy for each owner: as many of the leading components as fit."""

@@ -142,6 +142,11 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "not-the-study-owner": ProblemKind(
         403, "the study belongs to another data user", "use the key of the data user that created the study"
     ),
+    "opened-differs": ProblemKind(
+        409,
+        "the statement is not about the release of the study, or another one was signed before",
+        "open only the release that was opened first",
+    ),
     "proxy-pinned-twice": ProblemKind(
         401,
         "the proxy was pinned twice with different keys",

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 from pydantic import Field, ValidationError
 
 from dpdpca_protocol.errors import MessageError, printable
+from dpdpca_protocol.messages.log import LogEntry
 from dpdpca_protocol.messages.share import CohortMember
 from dpdpca_protocol.wire.canonical import canonical_json
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
@@ -25,6 +26,7 @@ from dpdpca_runtime.bodies import (
     ShareStatus,
     Signed,
     StudyOutline,
+    Transcript,
 )
 
 _B = TypeVar("_B", bound=Body)
@@ -225,6 +227,29 @@ class ShareFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class History:
+    """What was signed about the course of a study. The statements are bytes and not verified yet.
+
+    Attributes:
+        events: the transcript, signed by the proxy.
+        cancel, opened: the data user's statements that the events `cancelled` and `opened` name, if any.
+    """
+
+    events: tuple[bytes, ...]
+    cancel: bytes | None
+    opened: bytes | None
+
+    @classmethod
+    def parse(cls, answer: Mapping[str, Any]) -> Self:
+        told = read_body(Transcript, answer)
+        return cls(
+            tuple(statement_bytes(event) for event in told.events),
+            None if told.cancel is None else statement_bytes(told.cancel),
+            None if told.opened is None else statement_bytes(told.opened),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseBundle:
     """A finished release without its chunks. The statements are bytes and not verified yet.
 
@@ -232,11 +257,13 @@ class ReleaseBundle:
         release: the release statement, signed by the proxy.
         shares: the share statements of the cohort, each signed by its owner.
         transcript: the events of the study, signed by the proxy.
+        log: entries of the proxy's log, from the first event to the entry before the release.
     """
 
     release: bytes
     shares: tuple[bytes, ...]
     transcript: tuple[bytes, ...]
+    log: tuple[LogEntry, ...]
 
     @classmethod
     def parse(cls, answer: Mapping[str, Any]) -> Self:
@@ -245,6 +272,7 @@ class ReleaseBundle:
             statement_bytes(told.release),
             tuple(statement_bytes(share) for share in told.shares),
             tuple(statement_bytes(event) for event in told.transcript),
+            tuple(LogEntry.parse(entry.model_dump()) for entry in told.log),
         )
 
 

@@ -20,8 +20,9 @@ from dpdpca_protocol.wire.http import (
 )
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 from dpdpca_protocol.wire.signing import IdentityKey, Statement, verify_statement
-from dpdpca_runtime.bodies import OpenedStudy, Published, Rotations, Successor, Transcript
+from dpdpca_runtime.bodies import OpenedStudy, Published, Rotations, Successor
 from dpdpca_runtime.http.answers import (
+    History,
     PartyFacts,
     ReleaseBundle,
     ShareFacts,
@@ -181,10 +182,15 @@ class ProxyClient:
         """The manifest statement, signed by the data user. The signature is not verified here."""
         return self._exchange.send(Call("GET", _path(study, "manifest"), limit_bytes=MANIFEST_LIMIT_BYTES))
 
+    def history(self, study: StudyId) -> History:
+        """The signed events of a study, and what the data user signed about its end. The signatures are not
+        verified here."""
+        answer = self._exchange.ask(Call("GET", _path(study, "transcript"), limit_bytes=_LIST_LIMIT_BYTES))
+        return History.parse(answer)
+
     def transcript(self, study: StudyId) -> tuple[bytes, ...]:
         """The signed events of a study. The signatures are not verified here."""
-        answer = self._exchange.ask(Call("GET", _path(study, "transcript"), limit_bytes=_LIST_LIMIT_BYTES))
-        return tuple(statement_bytes(event) for event in read_body(Transcript, answer).events)
+        return self.history(study).events
 
     def events(self, study: StudyId) -> Iterator[StudyUpdate]:
         """Live updates of a study, until the proxy or the caller ends them.
@@ -246,6 +252,10 @@ class ProxyClient:
         return self._exchange.send(
             Call("GET", _path(study, f"release/chunks/{index}"), limit_bytes=length_bytes)
         )
+
+    def send_opened(self, study: StudyId, statement: Statement) -> None:
+        """`statement` says which release the data user opens. The same statement may be sent again."""
+        self._exchange.send(Call("PUT", _path(study, "opened"), statement.encoded))
 
     def publish_components(self, study: StudyId, statement: Statement) -> None:
         self._exchange.send(Call("PUT", _path(study, "components"), statement.encoded))

@@ -14,6 +14,7 @@ from dpdpca_proxy.releases import (
     publish,
     release_bundle,
     release_chunk,
+    take_opened,
 )
 from dpdpca_proxy.routes.callers import (
     ANY_ROLE,
@@ -86,7 +87,7 @@ async def send_count(request: Request, study: StudyPath) -> Response:
 
 @router.get(
     "/release",
-    summary="Read the signed release, its cohort's statements and the transcript up to it",
+    summary="Read the signed release, its cohort's statements, and transcript and log up to it",
     **operation(Release, [*OF_ITS_USER, "not-ready", "wrong-state"], described="The release."),
 )
 async def read_release(request: Request, study: StudyPath) -> Response:
@@ -108,6 +109,24 @@ async def read_release_chunk(request: Request, study: StudyPath, position: Posit
         release_chunk, proxy_of(request), signed.caller, study_id(study), int(position)
     )
     return Response(content, media_type=CHUNK_MEDIA_TYPE, headers={"Cache-Control": "no-store"})
+
+
+@router.put(
+    "/opened",
+    summary="State which release the data user opens",
+    **operation(
+        None,
+        [*OF_ITS_USER, *STATEMENT, "not-ready", "opened-differs", "wrong-state"],
+        status=204,
+        described="The statement is in the transcript.",
+        body=signed("opened"),
+        body_described="An `opened` statement signed by the data user.",
+    ),
+)
+async def send_opened(request: Request, study: StudyPath) -> Response:
+    signed = await signed_request(request, USER, max_bytes=STATEMENT_LIMIT_BYTES)
+    await run_in_threadpool(take_opened, proxy_of(request), signed.caller, study_id(study), signed.body)
+    return Response(status_code=204)
 
 
 @router.put(

@@ -5,7 +5,7 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from dpdpca_protocol.wire.canonical import canonical_json, named_list
+from dpdpca_protocol.wire.canonical import canonical_json
 from dpdpca_protocol.wire.http import MANIFEST_LIMIT_BYTES, STATEMENT_LIMIT_BYTES
 from dpdpca_proxy.routes.callers import (
     ANY_ROLE,
@@ -104,13 +104,12 @@ async def read_manifest(request: Request, study: StudyPath) -> Response:
 
 @router.get(
     "/{study}/transcript",
-    summary="Read the signed chain of the study's events",
+    summary="Read the signed chain of the study's events, and what the data user signed about its end",
     **operation(Transcript, STUDY, described="All events so far."),
 )
 async def read_transcript(request: Request, study: StudyPath) -> Response:
     await signed_request(request, ANY_ROLE)
-    events = await run_in_threadpool(transcript_of, proxy_of(request), study_id(study))
-    return json_response(b"{" + named_list("events", events) + b"}")
+    return json_response(await run_in_threadpool(transcript_of, proxy_of(request), study_id(study)))
 
 
 @router.post(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, ScalarSelect, func, insert, select
 
 from dpdpca_protocol.errors import ConflictError
 from dpdpca_protocol.messages.log import LogEntry
@@ -94,8 +94,20 @@ def take_written(connection: Connection) -> Mark | None:
     return mark
 
 
+_ENTRY = (log.c.position, log.c.previous, log.c.time, log.c.kind, log.c.subject)
+
+
 def entries(connection: Connection) -> Iterator[tuple[LogEntry, Digest]]:
     """The whole log, with the stored digests."""
-    columns = (log.c.position, log.c.previous, log.c.time, log.c.kind, log.c.subject)
-    for row in connection.execute(select(*columns, log.c.digest).order_by(log.c.position)):
+    for row in connection.execute(select(*_ENTRY, log.c.digest).order_by(log.c.position)):
         yield LogEntry(*row[:5]), row.digest
+
+
+def entries_between(connection: Connection, first: Digest, last: Digest) -> list[LogEntry]:
+    """The entries from the one with the subject `first` to the one before that with the subject `last`."""
+
+    def position(subject: Digest) -> ScalarSelect[int]:
+        return select(func.min(log.c.position)).where(log.c.subject == subject).scalar_subquery()
+
+    wanted = select(*_ENTRY).where(log.c.position >= position(first), log.c.position < position(last))
+    return [LogEntry(*row) for row in connection.execute(wanted.order_by(log.c.position))]

@@ -156,7 +156,7 @@ def list_readable(connection: Connection, besides: Iterable[StudyState] = ()) ->
 
 
 def load_blob(connection: Connection, study: StudyId, column: str) -> bytes | None:
-    """One of the stored statements: manifest, challenge, answer or release."""
+    """One of the stored statements: manifest, challenge, answer, release, opened or cancel."""
     value = connection.execute(select(studies.c[column]).where(studies.c.study == study)).scalar_one()
     return None if value is None else bytes(value)
 

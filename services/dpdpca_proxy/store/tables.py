@@ -101,6 +101,8 @@ studies = Table(
     Column("release", LargeBinary),  # the signed statement of the finished release
     Column("release_folder", String(32)),
     Column("released_at", TimeColumn),
+    Column("opened", LargeBinary),  # statement of the data user: which release it opens
+    Column("cancel", LargeBinary),  # statement of the data user
     Column("failure", String(64)),
     Column("failure_detail", String(400)),
     UniqueConstraint("modulus_digest", name="one_modulus_one_study"),

@@ -16,12 +16,13 @@ from dpdpca_protocol.messages.log import LogEntry
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.signing import Statement
 from dpdpca_runtime.database import Database, as_written, change_one, readable, rows_damaged
 from dpdpca_user_service.stages import ENDED, MODELLED, Stage, check_move
 from dpdpca_user_service.store.log import append_entry, entries, head_of
 from dpdpca_user_service.store.tables import chunks, studies
 
-_BLOBS = ("draft", "manifest", "secret", "challenge", "answer", "bundle", "model", "published")
+_BLOBS = ("draft", "manifest", "secret", "challenge", "answer", "bundle", "opened", "model", "published")
 _LIGHT = [column for column in studies.columns if column.name not in _BLOBS]
 
 
@@ -41,6 +42,7 @@ class StudyRow:
     in_clear: bool
     study: StudyId | None
     key_progress: float
+    cancel_due: bool
     facts: Mapping[str, Any]
     seconds: Mapping[str, float]
     problem_slug: str | None
@@ -145,7 +147,8 @@ class StudyStore:
         return [
             row
             for row in self.all()
-            if row.stage not in ENDED and (row.stage is not Stage.FITTED or row.is_to_publish)
+            if row.cancel_due
+            or (row.stage not in ENDED and (row.stage is not Stage.FITTED or row.is_to_publish))
         ]
 
     def modelled(self) -> list[StudyRow]:
@@ -192,6 +195,22 @@ class StudyStore:
             append_entry(connection, following, subject or row.study or Digest.of(row.id.encode()), now)
         if "secret" in values and values["secret"] is None:
             self.database.forget_deleted()
+
+    def keep_opened(self, row: StudyRow, opened: Statement, now: datetime) -> None:
+        """Stores the statement that says which release is opened, with a log entry.
+
+        Raises:
+            ConflictError: the study is no longer at the stage in `row`, or has such a statement.
+        """
+        with self.database.transaction("keep opened") as connection:
+            change_one(
+                connection,
+                update(studies)
+                .where(studies.c.id == row.id, studies.c.stage == str(row.stage), studies.c.opened.is_(None))
+                .values(opened=opened.encoded),
+                ConflictError("wrong-state", "the study has changed meanwhile", "read its state again"),
+            )
+            append_entry(connection, "opened", opened.digest, now)
 
     def log_head(self) -> Digest:
         with self.database.reading("read the head of the log") as connection:

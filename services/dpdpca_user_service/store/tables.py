@@ -45,9 +45,11 @@ studies = Table(
     Column("challenge", LargeBinary),  # statement, signed by the proxy
     Column("answer", LargeBinary),  # statement, signed by us: the only one there will ever be
     Column("bundle", LargeBinary),  # release, share statements and transcript
+    Column("opened", LargeBinary),  # statement, signed by us before anything is opened: the only one
     Column("model", LargeBinary),  # .npz; of a pre-study its numbers in JSON
     Column("published", LargeBinary),  # components statement, signed by us
     Column("key_progress", Float, nullable=False, default=0.0),
+    Column("cancel_due", Boolean, nullable=False, default=False),  # `cancel` has yet to be signed and sent
     Column("facts", Text, nullable=False, default="{}"),  # the proxy's last answer; for information only
     Column("seconds", Text, nullable=False, default="{}"),
     Column("problem_slug", String(60)),

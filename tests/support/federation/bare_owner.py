@@ -42,7 +42,8 @@ def seal_chunk(study: BareStudy, key: IdentityKey, chunk: bytes, version: int, p
 def claim(study: BareStudy, key: IdentityKey, chunks: Sequence[bytes], version: int = 1) -> Statement:
     """The owner's statement that these are all chunks of this version."""
     public, digests = key.public, tuple(Digest.of(chunk) for chunk in chunks)
-    return ShareStatement(study.id, public.ed25519, version, digests, public.sealing_key).sign(key)
+    seen = study.seen_head()
+    return ShareStatement(study.id, public.ed25519, version, digests, public.sealing_key, seen).sign(key)
 
 
 def upload(study: BareStudy, key: IdentityKey, chunks: Sequence[bytes], version: int = 1) -> None:

@@ -12,7 +12,7 @@ from study_parties import under_paillier
 
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.layout.packing import BlockLayout
-from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, StudyAct
+from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, StudyAct, StudyMark
 from dpdpca_protocol.paillier.chunks import decode_chunk
 from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
@@ -28,7 +28,7 @@ from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import KeyTerms, Participant, Party, ProxyParty
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, sign_manifest
-from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.signing import IdentityKey, Statement
 from dpdpca_runtime.http.signature import RequestSigner
 from dpdpca_user.planning.draft import complete_draft
@@ -118,6 +118,12 @@ class BareStudy:
     @property
     def state(self) -> str:
         return self.user.client.study(self.id).state
+
+    def seen_head(self) -> Digest:
+        """The newest head of the proxy's log, as everybody sees it."""
+        mark = self.user.client.study(self.id).mark
+        assert mark is not None
+        return StudyMark.verify(mark, self.id, self.manifest.proxy.ed25519).head
 
     def wait_state(self, *states: str, seconds: float = 60.0) -> str:
         return str(wait_for(lambda: (state := self.state) in states and state, f"{states}", seconds))

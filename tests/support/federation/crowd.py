@@ -89,16 +89,16 @@ class Crowd:
 
     def deliver_all(self) -> list[Delivery]:
         """All at the same time."""
-        bodies = [self._body(owner) for owner in self.owners]
+        seen = self.study.seen_head()
+        bodies = [self._body(owner, seen) for owner in self.owners]
         return asyncio.run(self._deliver_all(bodies))
 
-    def _body(self, owner: IdentityKey) -> tuple[bytes, bytes]:
+    def _body(self, owner: IdentityKey, seen: Digest) -> tuple[bytes, bytes]:
         study, public = self.study, owner.public
         chunk = residues(study)
         sealed = seal(chunk, study.manifest.proxy.kem, chunk_info(study.id, public.party_id, 1, 0))
-        claim = ShareStatement(study.id, public.ed25519, 1, (Digest.of(chunk),), public.sealing_key).sign(
-            owner
-        )
+        digests = (Digest.of(chunk),)
+        claim = ShareStatement(study.id, public.ed25519, 1, digests, public.sealing_key, seen).sign(owner)
         return sealed, claim.encoded
 
     async def _deliver_all(self, bodies: Sequence[tuple[bytes, bytes]]) -> list[Delivery]:

@@ -14,7 +14,7 @@ from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import AuthenticationError, DpdpcaError, MessageError
 from dpdpca_protocol.messages.share import CohortMember, cohort_digest
 from dpdpca_protocol.wire.identifiers import Digest, PartyId
-from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_protocol.wire.signing import IdentityKey, sign_statement
 
 OTHER = CohortMember(PartyId.of(b"other"), 1, Digest.of(b"statement"))
 
@@ -60,8 +60,11 @@ def test_closed_after_a_withdrawal(scene: Scene) -> None:
 @pytest.mark.parametrize("ended", ["cancelled", "failed"])
 def test_a_study_that_ended_before_closing(scene: Scene, ended: str) -> None:
     join(scene)
-    scene.proxy.state = ended
-    scene.proxy.record(ended, {})
+    if ended == "cancelled":
+        scene.proxy.cancel(scene.parties.user)
+    else:
+        scene.proxy.state = ended
+        scene.proxy.record(ended, {"reason": "too-few-owners"})
     assert (inclusion(scene).state, inclusion(scene).included) == (ended, None)
 
 
@@ -76,6 +79,13 @@ def test_a_study_that_closes_between_two_questions_is_no_contradiction(scene: Sc
 
     scene.proxy.interfere = close_after_the_first
     assert inclusion(scene).included is True
+
+
+def test_the_data_user_has_opened_the_release_with_this_share_in_it(scene: Scene) -> None:
+    join(scene)
+    scene.proxy.close(OTHER)
+    scene.proxy.open(scene.parties.user)
+    assert (inclusion(scene).state, inclusion(scene).included) == ("released", True)
 
 
 def test_joined_studies_are_listed(scene: Scene) -> None:
@@ -149,6 +159,38 @@ def cancelled_without_a_word(scene: Scene) -> None:
     scene.proxy.state = "cancelled"
 
 
+def cancelled_without_the_data_user(scene: Scene) -> None:
+    scene.proxy.cancel(scene.parties.user)
+    scene.proxy.cancelled = None
+
+
+def cancelled_by_the_proxy(scene: Scene) -> None:
+    scene.proxy.cancel(scene.proxy.key)
+
+
+def cancelled_with_another_statement(scene: Scene) -> None:
+    scene.proxy.cancel(scene.parties.user)
+    scene.proxy.cancelled = sign_statement("cancel", {"format": 2, "study": "00" * 32}, scene.parties.user)
+
+
+def opened_without_the_data_user(scene: Scene) -> None:
+    scene.proxy.close(OTHER)
+    scene.proxy.open(scene.parties.user)
+    scene.proxy.opened = None
+
+
+def opened_by_the_proxy(scene: Scene) -> None:
+    scene.proxy.close(OTHER)
+    scene.proxy.open(scene.proxy.key)
+
+
+def opened_with_another_cohort(scene: Scene) -> None:
+    scene.proxy.close(OTHER)
+    scene.proxy.cohort, shown = [OTHER], scene.proxy.cohort
+    scene.proxy.open(scene.parties.user)
+    scene.proxy.cohort = shown
+
+
 def open_again(scene: Scene) -> None:
     scene.proxy.close(OTHER)
     scene.proxy.state = "open"
@@ -183,6 +225,12 @@ def cut_event(scene: Scene) -> None:
         left_out_somebody_else,
         let_somebody_in_without_a_receipt,
         cancelled_without_a_word,
+        cancelled_without_the_data_user,
+        cancelled_by_the_proxy,
+        cancelled_with_another_statement,
+        opened_without_the_data_user,
+        opened_by_the_proxy,
+        opened_with_another_cohort,
         open_again,
         forged_events,
         cut_event,

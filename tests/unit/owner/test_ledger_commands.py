@@ -6,11 +6,11 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from ledger_world import charge, receipt
+from ledger_world import OTHER, charge, receipt, withdrawn
 from owner_scene import MakeScene, OwnerCommands, Scene
 from present import present
 
-from dpdpca_owner import actions
+from dpdpca_owner import actions, reports
 from dpdpca_owner.accounts.bookkeeping import reserve, settle
 from dpdpca_owner.accounts.budget import Budget
 from dpdpca_owner.accounts.charge import Content, SpendState
@@ -53,7 +53,7 @@ def test_a_person_sees_each_study_the_running_total_and_what_is_left(
     book(scene, 2, Fraction(2, 100), "patients")
     book(scene, 3, Fraction(1, 100), "staff")
     scene.desk.home.ledger.settle(receipt(1, 1), NOW)
-    scene.desk.home.ledger.settle(receipt(2, 1, "withdrawal"), NOW)
+    scene.desk.home.ledger.refund(withdrawn(2, 1), NOW)
     status, out, _ = run("ledger")
     assert status == 0
     for words in ("Data set 'patients'", "Data set 'staff'", "Study 1", "Institute", "committed",
@@ -173,8 +173,13 @@ def test_a_withdrawal_that_was_lost_is_refunded_again(make_scene: MakeScene) -> 
     scene = make_scene()
     join(scene)
     actions.withdraw(scene.desk, scene.address)
+    scene.proxy.close(OTHER, without_owner=True)
+    scene.proxy.open(scene.parties.user)
+    reports.status(scene.desk, scene.address)
     broken(scene, 1)
     recover_ledger(scene.desk)
+    assert scene.desk.home.ledger.read().live_rho > 0
+    reports.status(scene.desk, scene.address)
     assert scene.desk.home.ledger.read().live_rho == 0
 
 

@@ -11,7 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from ledger_world import BUDGET, charge, content, receipt, study, transcript
+from ledger_world import BUDGET, cancelled, charge, content, receipt, study
 
 from dpdpca_owner.accounts import ledger_file as module
 from dpdpca_owner.accounts.bookkeeping import reserve
@@ -348,7 +348,7 @@ def test_receipts_and_cancellations_are_booked_once(file: LedgerFile) -> None:
     for _ in range(2):
         file.settle(receipt(1, 1), NOW)
         file.settle(None, NOW)
-        file.refund_cancelled(study(2), transcript(2, ["manifest", "cancelled"]), NOW + timedelta(days=1))
+        file.refund(cancelled(2), NOW + timedelta(days=1))
     ledger = file.read()
     assert [spend.state for spend in ledger.spends] == [SpendState.COMMITTED, SpendState.CANCELLED]
     assert [entry.kind for entry in ledger.entries].count("refund") == 1

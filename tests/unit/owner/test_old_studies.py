@@ -207,13 +207,13 @@ def test_what_the_head_knows_of_such_a_study_counts(make_scene: MakeScene) -> No
     assert "was spent without an entry" in told
 
 
-def test_the_withdrawal_from_such_a_study_is_still_believed(make_scene: MakeScene) -> None:
+def test_the_withdrawal_from_such_a_study_is_not_refunded_on_its_receipt(make_scene: MakeScene) -> None:
     scene = make_scene()
     folder = join_old(scene)
     give_receipt(scene, folder, 2, "withdrawal")
     lose_all(scene)
     ledger, _ = recovered(scene)
-    assert ledger.spent("new").unproved == 0
+    assert ledger.spent("new").unproved == 1
 
 
 def test_entries_that_hold_need_no_manifest(make_scene: MakeScene) -> None:

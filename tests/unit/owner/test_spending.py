@@ -1,4 +1,4 @@
-"""A share is paid for before any of it leaves, once, and given back only on what the proxy has signed."""
+"""A share is paid for before any of it leaves, once, and refunded only on what the data user has signed."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from ledger_world import charge
+from ledger_world import OTHER, charge
 from owner_scene import MakeScene, Scene
 from present import present
 
@@ -19,6 +19,7 @@ from dpdpca_owner import actions, reports
 from dpdpca_owner.accounts.bookkeeping import reserve
 from dpdpca_owner.accounts.budget import Budget, Cost
 from dpdpca_owner.accounts.charge import Content, SpendState
+from dpdpca_owner.accounts.entries import Batch
 from dpdpca_owner.accounts.ledger import Ledger
 from dpdpca_owner.accounts.ledger_file import LedgerFile
 from dpdpca_owner.records.contribution import read_contribution
@@ -34,6 +35,7 @@ from dpdpca_protocol.errors import (
     UsageError,
 )
 from dpdpca_protocol.messages.share import CohortMember
+from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.signing import Statement, named_head
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -162,7 +164,7 @@ def test_what_an_owner_signs_names_its_ledger_and_status_tells_when_that_was_rep
     assert state(scene) is SpendState.COMMITTED
     assert reports.status(scene.desk, scene.address).is_ledger_whole is False
     actions.withdraw(scene.desk, scene.address)
-    assert named_head(signed(scene, "withdrawal", 2).body) == ledger(scene).entries[-2].digest
+    assert named_head(signed(scene, "withdrawal", 2).body) == ledger(scene).entries[-1].digest
     assert reports.status(scene.desk, scene.address).is_ledger_whole is True
 
 
@@ -174,7 +176,7 @@ def test_a_damaged_statement_keeps_nobody_from_asking_or_withdrawing(scene: Scen
     (folder / "withdrawal-2.json").write_bytes(b"{")
     (folder / "withdrawal-2.json").chmod(0o600)
     actions.withdraw(scene.desk, scene.address)
-    assert state(scene) is SpendState.WITHDRAWN
+    assert scene.proxy.share_state == "withdrawn"
 
 
 def test_a_claim_that_got_lost_is_the_same_again_though_the_ledger_has_grown(scene: Scene) -> None:
@@ -194,27 +196,26 @@ def test_a_claim_that_got_lost_is_the_same_again_though_the_ledger_has_grown(sce
     assert join(scene).receipt.statement == first.digest
 
 
-def test_a_withdrawal_is_refunded_on_its_receipt_and_joining_again_is_paid_again(scene: Scene) -> None:
+def test_a_withdrawal_is_refunded_when_the_data_user_opens_a_cohort_without_the_share(scene: Scene) -> None:
     join(scene)
     actions.withdraw(scene.desk, scene.address)
-    assert (state(scene), ledger(scene).live_rho) == (SpendState.WITHDRAWN, Fraction(0))
-    actions.withdraw(scene.desk, scene.address)
-    join(scene)
+    scene.proxy.close(OTHER, without_owner=True)
+    reports.status(scene.desk, scene.address)
     assert (state(scene), ledger(scene).live_rho) == (SpendState.COMMITTED, rho(scene))
-    assert len(ledger(scene).spends) == 2
+    scene.proxy.open(scene.parties.user)
+    reports.status(scene.desk, scene.address)
+    assert (state(scene), ledger(scene).live_rho) == (SpendState.WITHDRAWN, Fraction(0))
 
 
-def test_a_withdrawal_that_was_not_booked_does_not_refund_the_next_share(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_share_that_is_sent_again_after_a_withdrawal_is_paid_once(scene: Scene) -> None:
     join(scene)
-    with monkeypatch.context() as patch:
-        patch.setattr(LedgerFile, "settle", lambda *_: None)
-        actions.withdraw(scene.desk, scene.address)
+    actions.withdraw(scene.desk, scene.address)
     join(scene)
-    kinds = [entry.kind for entry in ledger(scene).entries]
-    assert kinds[-4:] == ["commit", "refund", "reserve", "commit"]
-    assert ledger(scene).live_rho == rho(scene)
+    assert [entry.kind for entry in ledger(scene).entries][-2:] == ["commit", "commit"]
+    scene.proxy.close(OTHER)
+    scene.proxy.open(scene.parties.user)
+    reports.status(scene.desk, scene.address)
+    assert (state(scene), ledger(scene).live_rho) == (SpendState.COMMITTED, rho(scene))
 
 
 def test_a_withdrawal_that_the_proxy_refuses_refunds_nothing(scene: Scene) -> None:
@@ -225,14 +226,12 @@ def test_a_withdrawal_that_the_proxy_refuses_refunds_nothing(scene: Scene) -> No
     assert state(scene) is SpendState.COMMITTED
 
 
-def cancel(scene: Scene) -> None:
-    scene.proxy.record("cancelled", {})
-    scene.proxy.state = "cancelled"
-
-
-def test_status_finds_a_cancellation_and_refunds_it(scene: Scene) -> None:
+@pytest.mark.parametrize("withdrawn", [False, True])
+def test_status_finds_a_cancellation_and_refunds_it(scene: Scene, withdrawn: bool) -> None:
     join(scene)
-    cancel(scene)
+    if withdrawn:
+        actions.withdraw(scene.desk, scene.address)
+    scene.proxy.cancel(scene.parties.user)
     report = reports.status(scene.desk, scene.address)
     assert present(report.spend).state is SpendState.CANCELLED
     assert ledger(scene).live_rho == 0
@@ -261,8 +260,16 @@ def test_a_cancellation_that_is_only_said_refunds_nothing(scene: Scene) -> None:
 
 
 def test_a_cohort_that_holds_a_withdrawn_share_is_charged_again_and_reported(scene: Scene) -> None:
+    """An earlier version has refunded the share on the receipt of the withdrawal."""
     taken = join(scene).receipt
     actions.withdraw(scene.desk, scene.address)
+    with scene.desk.home.ledger.writing(NOW) as book:
+        batch = Batch(len(book.ledger.entries), book.ledger.last, book.ledger.entries[-1].time)
+        study = scene.address.study.hex()
+        told = {"evidence": Digest.of(b"receipt").hex(), "study": study, "version": 2, "why": "withdrawn"}
+        batch.add("refund", told)
+        book.record(batch.entries)
+    assert ledger(scene).live_rho == 0
     scene.proxy.close(CohortMember(taken.owner, taken.version, taken.statement))
     with pytest.raises(AuthenticationError, match="withdrew"):
         reports.status(scene.desk, scene.address)

@@ -98,6 +98,7 @@ def deliver(study: OpenStudy) -> None:
 def publish(study: OpenStudy) -> None:
     copies = {owner.public.party_id: b"for you" for owner in study.world.owners[:2]}
     user = study.world.client(study.world.user)
+    study.state_opened()
     user.publish_components(study.study, SealedComponents(study.study, copies).sign(study.world.user))
 
 
@@ -293,8 +294,9 @@ def signed_by_the_proxy(study: OpenStudy) -> Iterator[Change]:
         "closed": {"cohort": digest, "owners": 2, "reason": "on time"},
         "count": {"answer": digest, "challenge": digest},
         "release": {"owners": 2, "statement": digest},
+        "opened": {"statement": digest},
         "components": {"statement": digest},
-        "cancelled": {},
+        "cancelled": {"statement": digest},
         "failed": {"reason": "too-few-owners"},
     }
     assert set(details) == set(KINDS)

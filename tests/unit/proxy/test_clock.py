@@ -141,6 +141,7 @@ def test_no_event_has_a_time_from_before_its_turn_came(
         client.answer_count(study.study, study.count_answer(study.challenge()))
         study.wait_state("released")
         sealed = {owner.public.party_id: bytes(200) for owner in owners}
+        study.state_opened()
         client.publish_components(study.study, SealedComponents(study.study, sealed).sign(world.user))
-    assert seen == {"published": 9, "cancelled": 5, "failed": 4}[end]
+    assert seen == {"published": 10, "cancelled": 5, "failed": 4}[end]
     assert early == []

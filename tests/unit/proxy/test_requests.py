@@ -64,6 +64,7 @@ def test_roles_are_kept_apart_route_by_route(study: OpenStudy) -> None:
         (owner, "POST", f"{study.path}/count"),
         (owner, "GET", f"{study.path}/release"),
         (owner, "GET", f"{study.path}/release/chunks/0"),
+        (owner, "PUT", f"{study.path}/opened"),
         (owner, "PUT", f"{study.path}/components"),
     ):
         body = None if method == "GET" else b"{}"

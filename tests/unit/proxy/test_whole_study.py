@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from proxy_world import OpenStudy, ProxyWorld, Values, values_of, wait_for
 
+from dpdpca_protocol.errors import ConflictError
 from dpdpca_protocol.layout.packing import symmetric_rows
 from dpdpca_protocol.messages.study_messages import SealedComponents
 
@@ -50,6 +51,11 @@ def publish_and_read(study: OpenStudy) -> None:
     before = world.client(world.user).release(study.study)
     copies = {owner.public.party_id: b"sealed for " + owner.public.party_id[:4] for owner in world.owners}
     statement = SealedComponents(study.study, copies).sign(world.user)
+    with pytest.raises(ConflictError) as refusal:
+        world.client(world.user).publish_components(study.study, statement)
+    assert refusal.value.slug == "not-ready"
+    study.state_opened()
+    study.state_opened()
     world.client(world.user).publish_components(study.study, statement)
     world.client(world.user).publish_components(study.study, statement)
     assert study.state() == "published"

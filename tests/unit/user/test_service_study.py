@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import cycle
@@ -26,7 +26,7 @@ from dpdpca_protocol.errors import (
 )
 from dpdpca_protocol.messages.log import EMPTY, LogEntry
 from dpdpca_protocol.messages.rotation import Rotation
-from dpdpca_protocol.messages.study_messages import CountChallenge, SealedComponents
+from dpdpca_protocol.messages.study_messages import CountChallenge, Opened, SealedComponents, StudyAct
 from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
@@ -36,7 +36,9 @@ from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.sealing import components_info, open_sealed
 from dpdpca_protocol.wire.signing import IdentityKey, Statement, verify_statement
+from dpdpca_runtime.database import Database
 from dpdpca_runtime.files import write_private
+from dpdpca_runtime.http.answers import History
 from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_runtime.identity_files import IdentityFiles
 from dpdpca_user.home import EnrolledProxy
@@ -350,6 +352,218 @@ def test_a_cancelled_study_is_over_for_all(user: UserWorld) -> None:
     assert cancel_study(user.service, early.id)["state"] == "cancelled"
 
 
+def test_a_refused_cancellation_ends_the_study_here_all_the_same(
+    user: UserWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The noise was drawn before the `cancel` arrived. The secret is gone, so nobody opens the release."""
+    row = user.advance_to(user.create(), Stage.OPEN)
+    keys: list[bytes | None] = []
+
+    def refuse(self: ProxyClient, _study: StudyId, _statement: Statement) -> None:
+        keys.append(user.service.store.blob(row.id, "secret"))
+        assert not user.service.store.database.has_to_forget
+        raise ConflictError("noise-already-drawn", "the noise was drawn")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ProxyClient, "cancel_study", refuse)
+        facts = cancel_study(user.service, row.id)
+    assert (facts["state"], facts["problem"]["type"], keys) == ("cancelled", "noise-already-drawn", [None])
+    assert user.service.store.unfinished() == []
+    user.deliver_all(row)
+    study = user.opened(row)
+    study.wait_state("released")
+    assert user.advance(row).stage is Stage.CANCELLED
+    assert user.world.client(user.world.user).history(study.study).opened is None
+
+
+def test_a_cancellation_reaches_the_proxy_later(user: UserWorld) -> None:
+    row = user.advance_to(user.create(), Stage.OPEN)
+    user.world.stop()
+    with pytest.raises(UnavailableError):
+        cancel_study(user.service, row.id)
+    assert user.row(row.id).stage is Stage.OPEN  # whether there is a release could not be asked
+    user.world.start()
+    cancel = ProxyClient.cancel_study
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ProxyClient, "cancel_study", lose)
+        assert cancel_study(user.service, row.id)["state"] == "cancelled"
+        assert user.advance(row).cancel_due
+    assert ProxyClient.cancel_study is cancel
+    user.reopen()
+    assert not user.advance(row).cancel_due
+    assert user.opened(row).state() == "cancelled"
+    history = user.world.client(user.world.user).history(row.known_study)
+    assert verify_statement("cancel", history.cancel or b"", user.world.user.public.ed25519)
+
+
+def lose(*_: Any) -> None:
+    raise UnavailableError("unreachable", "it was lost on the way")
+
+
+def unopened(user: UserWorld) -> StudyRow:
+    """A study whose release is here, and whose service has not said yet that it opens the release."""
+    row = user.advance_to(user.create(), Stage.OPEN)
+    user.deliver_all(row)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ProxyClient, "history", lose)
+        wait_for(lambda: user.advance(row).stage is Stage.FETCHED)
+    return user.row(row.id)
+
+
+def put_back(user: UserWorld, backup: bytes) -> None:
+    """The service's database as it was when `backup` was made."""
+    user.service.close()
+    for path in user.home.glob("user.sqlite3*"):
+        path.unlink()
+    write_private(user.home / "user.sqlite3", backup)
+    user.open()
+
+
+def backup_of(user: UserWorld) -> bytes:
+    user.service.close()
+    kept = (user.home / "user.sqlite3").read_bytes()
+    user.open()
+    return kept
+
+
+def test_a_restored_store_opens_nothing_but_what_it_has_opened(user: UserWorld) -> None:
+    row = unopened(user)
+    backup = backup_of(user)
+    user.advance_to(row, Stage.PUBLISHED)
+    client = user.world.client(user.world.user)
+    opened = client.history(row.known_study).opened
+    put_back(user, backup)
+    assert user.service.store.blob(row.id, "opened") is None
+    user.advance(row)  # other components were published before
+    assert user.row(row.id).stage is Stage.FITTED
+    assert user.service.store.blob(row.id, "opened") == opened
+
+
+@pytest.mark.parametrize("before", ["another release", "cancelled"])
+def test_a_restored_store_that_opened_another_release_or_cancelled_opens_nothing(
+    user: UserWorld, before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = unopened(user)
+    study = row.known_study
+    if before == "cancelled":
+        said = History((), StudyAct("cancel", study).sign(user.world.user).encoded, None)
+    else:
+        another = Opened(study, Digest.of(b"cohort"), Digest.of(b"release")).sign(user.world.user)
+        said = History((), None, another.encoded)
+    monkeypatch.setattr(ProxyClient, "history", lambda *_: said)
+    row = user.advance(row)
+    slug = "cancelled-before" if before == "cancelled" else "opened-differs"
+    assert (row.stage, row.problem_slug) == (Stage.FAILED, slug)
+    assert user.service.store.blob(row.id, "secret") is None
+    assert "open_release" not in user.workers.calls
+
+
+def test_a_stored_statement_about_another_release_opens_nothing(user: UserWorld) -> None:
+    row = unopened(user)
+    another = Opened(row.known_study, Digest.of(b"cohort"), Digest.of(b"release")).sign(user.world.user)
+    user.service.store.keep_opened(row, another, datetime.now(UTC))
+    with pytest.raises(ConflictError):
+        user.service.store.keep_opened(row, another, datetime.now(UTC))
+    row = user.advance(row)
+    assert (row.stage, row.problem_slug) == (Stage.FETCHED, "state-corrupt")
+    assert "open_release" not in user.workers.calls
+
+
+class DiedError(BaseException):
+    """The process ends here."""
+
+
+@pytest.fixture
+def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """[n]: the process dies after n more writes to the database."""
+    left, original = [-1], Database.transaction
+
+    @contextmanager
+    def counted(self: Database, name: str) -> Iterator[Any]:
+        if self.path.name == "user.sqlite3":
+            if left[0] == 0:
+                raise DiedError(name)
+            left[0] -= 1
+        with original(self, name) as connection:
+            yield connection
+
+    monkeypatch.setattr(Database, "transaction", counted)
+    yield left
+    left[0] = -1
+
+
+def test_a_service_that_dies_at_any_write_opens_one_release(
+    user: UserWorld, writes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = unopened(user)
+    backup, told = backup_of(user), set[bytes]()
+    original = ProxyClient.send_opened
+
+    def send(self: ProxyClient, study: StudyId, statement: Statement) -> None:
+        assert user.service.store.blob(row.id, "opened") == statement.encoded
+        told.add(statement.encoded)
+        original(self, study, statement)
+
+    monkeypatch.setattr(ProxyClient, "send_opened", send)
+    deaths = 0
+    for number in range(20):
+        put_back(user, backup)
+        user.service.store.note(row, publish=False)
+        user.workers.before = lambda name: told_before(user, row)
+        writes[0] = number
+        try:
+            user.advance_to(row, Stage.FITTED)
+            break
+        except DiedError:
+            deaths += 1
+        finally:
+            writes[0] = -1
+        user.reopen()
+        user.advance_to(row, Stage.FITTED)
+    assert deaths >= 3
+    assert len(told) == 1
+
+
+def told_before(user: UserWorld, row: StudyRow) -> None:
+    """The proxy has the statement before anything is opened."""
+    assert user.world.client(user.world.user).history(row.known_study).opened is not None
+
+
+def test_a_service_that_dies_at_any_write_signs_no_cancel_while_it_has_the_secret(
+    user: UserWorld, writes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = user.advance_to(user.create(), Stage.OPEN)
+    backup, secret = backup_of(user), user.world.secret.to_bytes()
+    original, sent = ProxyClient.cancel_study, 0
+
+    def send(self: ProxyClient, study: StudyId, statement: Statement) -> None:
+        nonlocal sent
+        files = b"".join(path.read_bytes() for path in user.home.glob("user.sqlite3*"))
+        assert secret[: len(secret) // 2] not in files
+        sent += 1
+        original(self, study, statement)
+
+    monkeypatch.setattr(ProxyClient, "cancel_study", send)
+    deaths = 0
+    for number in range(10):
+        put_back(user, backup)
+        writes[0] = number
+        try:
+            cancel_study(user.service, row.id)
+            break
+        except DiedError:
+            deaths += 1
+        finally:
+            writes[0] = -1
+        user.reopen()
+        if user.row(row.id).stage is Stage.OPEN:
+            cancel_study(user.service, row.id)
+        user.advance(row)
+        assert (user.row(row.id).stage, user.row(row.id).cancel_due) == (Stage.CANCELLED, False)
+    assert deaths >= 2
+    assert sent > deaths
+
+
 def fetched(user: UserWorld) -> StudyRow:
     """A study whose release is here, and whose service stopped before it read it."""
 
@@ -445,10 +659,10 @@ def test_the_evidence_verifies_offline_and_any_alteration_shows(user: UserWorld)
         assert row.study is not None
         return list(verify_evidence(row.study, given, chunk, [proxy], [ours], key_rules=KeyRules(TOY_BITS)))
 
-    assert len(verify(evidence)) == 8
+    assert len(verify(evidence)) == 10
     text = json.dumps(evidence)
     release_parts = ("release.release", "release.shares.0", "release.transcript.1")
-    for path in ("manifest", *release_parts, "challenge", "answer", "components"):
+    for path in ("manifest", *release_parts, "challenge", "answer", "opened", "components"):
         altered = json.loads(text)
         part: Any = altered
         for name in path.split("."):
@@ -466,7 +680,9 @@ def test_the_evidence_verifies_offline_and_any_alteration_shows(user: UserWorld)
         verify(shorter)
 
     log = [LogEntry.parse(entry) for entry in evidence["log"]]
-    assert [entry.kind for entry in log] == ["signed", "open", "counted", "released", "fitted", "published"]
+    assert [entry.kind for entry in log] == [
+        "signed", "open", "counted", "released", "opened", "fitted", "published",
+    ]  # fmt: skip
     broken = [entry.to_body() for entry in log if entry.kind != "open"]
     with pytest.raises(IntegrityError, match="does not follow"):
         verify(evidence | {"log": broken})
@@ -494,6 +710,8 @@ def test_the_evidence_verifies_offline_and_any_alteration_shows(user: UserWorld)
             verify(evidence | {"log": chained_again(other)})
     with pytest.raises(MessageError, match="no components"):
         verify(evidence | {"components": None})
+    with pytest.raises(IntegrityError, match="nothing says which release was opened"):
+        verify(evidence | {"opened": None})
     with pytest.raises(MessageError, match="answered no count"):
         verify(evidence | {"answer": None})
     whole = json.loads(text)
@@ -514,11 +732,15 @@ def test_a_study_that_was_under_way_before_the_log_goes_on_and_verifies(
         if stage is not Stage.OPEN:
             user.deliver_all(row)
             row = user.advance_to(row, stage)
+    opened = user.service.store.blob(row.id, "opened")
     user.service.close()
     with closing(sqlite3.connect(user.home / "user.sqlite3")) as connection, connection:
         connection.execute("DROP TABLE log")
+        connection.execute("ALTER TABLE studies DROP COLUMN opened")
+        connection.execute("ALTER TABLE studies DROP COLUMN cancel_due")
         connection.execute("UPDATE alembic_version SET version_num = '0003'")
     user.open()
+    user.service.store.note(user.row(row.id), opened=opened)
     if stage is Stage.OPEN:
         user.deliver_all(row)
     publish_study(user.service, row.id)
@@ -553,7 +775,7 @@ def test_evidence_from_before_the_log_and_without_a_signed_head_says_so(user: Us
         return list(given)[-1]
 
     assert said_of(evidence["log"]).endswith(
-        "4 entries and contains this study; no signed statement of the study names the log"
+        "5 entries and contains this study; no signed statement of the study names the log"
     )
     first = LogEntry.parse(evidence["log"][0])
     assert "1 entries" in said_of(chained_again([replace(first, kind="known")]))
