@@ -7,26 +7,41 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import owner_from_spec
 import pytest
 from federation.bare_user import BareUser
 from federation.checks import assert_release
 from federation.records import NAMES, add_up, patients, write_csv, write_parquet
 from federation.world import Federation
-from owner_from_spec import BrokenPromiseError, Owner, RefusedError, Sums, encode, read_manifest
+from owner_from_spec import (
+    BrokenPromiseError,
+    Owner,
+    RefusedError,
+    Sums,
+    block_sums,
+    encode,
+    make_share,
+    read_manifest,
+)
 from phe import EncryptedNumber
 from promises import Promise
 from proxy_world import TOY_BITS, OpenStudy, ProxyWorld, Values, unlike_before, values_of
 from study_parties import MakeManifest, Parties
 
 from dpdpca_interop import to_phe_private
+from dpdpca_owner.records.shuffle import Shuffle
 from dpdpca_protocol.layout.packing import symmetric_rows
 from dpdpca_protocol.messages.study_messages import SealedComponents
+from dpdpca_protocol.records.block_sums import BlockSums, new_sums
 from dpdpca_protocol.records.encoding import RecordEncoder
+from dpdpca_protocol.records.pairing import differences, pairing_seed
 from dpdpca_protocol.result.components import EncodedSpace, fit_components
 from dpdpca_protocol.result.publication import encode_components
-from dpdpca_protocol.terms.signed_manifest import sign_manifest
-from dpdpca_protocol.wire.kem import KemKey
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.signed_manifest import sign_manifest, suite_of
+from dpdpca_protocol.wire.kem import PREVIEW_KEM, KemKey
+from dpdpca_protocol.wire.salts import unsalted
 from dpdpca_protocol.wire.sealing import components_info, seal
 from dpdpca_protocol.wire.signing import IdentityKey, sign_statement
 from dpdpca_proxy.enrolment import invite
@@ -144,6 +159,61 @@ def test_an_owner_that_follows_the_page_takes_part(
     assert owner.is_included(study.study) is True
 
 
+BLOCKS = {"norms": "0.2", "pair-norms": "0.3", "sum": "0.1", "octaves": "0.4"}
+PADDED: dict[str, dict[str, Any]] = {
+    "joint": {"release": "joint", "suite": "pads", "clip_norm": "1.2", "missing": "reject"},
+    "pairs": {"release": "pairs", "clip_norm": "1.2", "rho_share": "0.9", "pre_studies": ["ab" * 32]},
+    "pre-study": {"release": "pre-study", "clip_norm": "1.2", "rho_share": "0.1", "blocks": BLOCKS},
+}
+
+
+@pytest.mark.parametrize("release", PADDED)
+def test_an_owner_that_follows_the_page_takes_part_under_pads(
+    world: ProxyWorld,
+    owner: Owner,
+    noiseless: None,
+    release: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    for place in ("dpdpca_protocol.pads.chunks.CHUNK_VALUES", "owner_from_spec.PADDED_CHUNK"):
+        monkeypatch.setattr(place, 7)  # several chunks
+    study = world.open_study(features=features(), **PADDED[release])
+    count = study.manifest.figures.value_count
+    others = [[seed * 5 + index % 7 for index in range(count)] for seed in range(3)]
+    for key, values in zip(world.owners, others, strict=False):
+        chunks, pad = study.padded_chunks(key, values)
+        study.upload(key, chunks)
+        study.complete(key, chunks, pad=pad)
+    columns = records(study.manifest.features)
+
+    own = owner.join(study.study, columns).flat() if release == "joint" else []
+    own = own or owner.join_blocks(study.study, columns)
+
+    assert own == sums_by_the_product(study.manifest, columns, owner.secret, tmp_path)
+    study.close()
+    study.wait_state("released")
+    assert owner.is_included(study.study) is True
+    assert study.open_values() == [sum(column) for column in zip(own, *others, strict=True)]
+    study.state_opened()
+    assert owner.is_spent(study.study)
+
+
+def sums_by_the_product(
+    manifest: Manifest, columns: dict[str, list[Any]], secret: bytes, folder: Path
+) -> list[int]:
+    """The values of a share, if the owner's order comes from this secret."""
+    z = RecordEncoder(manifest).encode(columns).z
+    sums = new_sums(manifest.figures)
+    sums.add(z)
+    if isinstance(sums, BlockSums) and sums.has_pairs:
+        shuffle = Shuffle(z.shape[1], pairing_seed(secret, manifest.study_id), folder)
+        shuffle.add(z)
+        for y in differences(shuffle.batches()):
+            sums.add_pairs(y)
+    return list(sums.stream())
+
+
 def test_it_replaces_withdraws_and_returns(world: ProxyWorld, owner: Owner, noiseless: None) -> None:
     study = world.open_study(features=features(), clip_norm="1.2")
     others = deliver_others(study)
@@ -212,6 +282,23 @@ def test_repeated_requests_and_refusals_are_as_the_page_says(world: ProxyWorld, 
     ]
 
 
+def test_each_version_under_pads_has_its_own_keys_and_salts(
+    parties: Parties, make_manifest: MakeManifest
+) -> None:
+    manifest = make_manifest(suite="pads")
+    statement = sign_manifest(manifest, parties.user)
+    terms = read_manifest(statement.encoded, statement.digest, TOY_BITS)
+    sums = Sums.of([[1, 2, 3]], terms.d)
+    first, second = (make_share(terms, sums, bytes(32), version) for version in (1, 2))
+    suite = suite_of(manifest)
+    for share in (first, second):
+        suite.check_member(share.pad)
+        suite.check_chunk(share.chunks[0], 0, 32)
+    assert first.chunks[0][:32] != second.chunks[0][:32]
+    hidden = [np.frombuffer(unsalted(each.chunks[0]), dtype="<u8") for each in (first, second)]
+    assert (hidden[0] != hidden[1]).all()
+
+
 CHANGES: dict[str, Any] = {
     "noise_scale is": lambda body: body.update(noise_scale=str(float(body["noise_scale"]) * 1.001)),
     "slot_bits is": lambda body: body.update(slot_bits=body["slot_bits"] + 1),
@@ -221,6 +308,20 @@ CHANGES: dict[str, Any] = {
     "two parties have one key": lambda body: body["participants"].append(body["participants"][0]),
     "min_owners is above": lambda body: body.update(min_owners=body["max_owners"] + 1),
     "is no decimal": lambda body: body.update(epsilon="1.0"),
+    "does not have this suite": lambda body: body.update(suite="pads", release="masked"),
+    "this is no key of pads": lambda body: body.update(suite="pads"),
+}
+OF_PADS: dict[str, Any] = {
+    "slot_bits belongs to paillier": lambda body: body.update(slot_bits=50),
+    "nothing can be sealed": lambda body: body["key"].update(kem="ff" * 1216),
+    "this is no key of pads": lambda body: body["key"].update(modulus="ab"),
+    "does not have this suite": lambda body: body.update(suite="paillier"),
+    "pairs must not depend": lambda body: body.update(missing="reject"),
+    "rho_share is not": lambda body: body.update(rho_share="1"),
+    "pre_studies is wrong": lambda body: body.update(pre_studies=["ab" * 32] * 2),
+    "pre_studies belongs": lambda body: body.pop("rho_share"),
+    "blocks belongs": lambda body: body.update(blocks={"norms": "1"}),
+    "noise_scale is": lambda body: body.update(rho_share="0.8"),
 }
 
 
@@ -234,6 +335,21 @@ def test_it_refuses_a_manifest_that_breaks_the_rules(
     with pytest.raises(BrokenPromiseError, match="another study"):
         read_manifest(good.encoded, bytes(32), TOY_BITS)
     CHANGES[problem](body)
+    bad = sign_statement("manifest", body, parties.user)
+    with pytest.raises(BrokenPromiseError, match=problem):
+        read_manifest(bad.encoded, bad.digest, TOY_BITS)
+
+
+@pytest.mark.parametrize("problem", OF_PADS)
+def test_it_refuses_a_manifest_that_breaks_the_rules_of_pads(
+    parties: Parties, make_manifest: MakeManifest, problem: str
+) -> None:
+    body = json.loads(json.dumps(make_manifest(**PADDED["pairs"]).to_body()))
+    good = sign_statement("manifest", body, parties.user)
+    assert read_manifest(good.encoded, good.digest, TOY_BITS).body == body
+    with pytest.raises(BrokenPromiseError, match="used in another study"):
+        read_manifest(good.encoded, good.digest, TOY_BITS, [body["key"]["kem"], PREVIEW_KEM.hex()])
+    OF_PADS[problem](body)
     bad = sign_statement("manifest", body, parties.user)
     with pytest.raises(BrokenPromiseError, match=problem):
         read_manifest(bad.encoded, bad.digest, TOY_BITS)
@@ -254,6 +370,20 @@ STUDIES: dict[str, dict[str, Any]] = {
         "release": "masked",
     },
     "a masked study of many records": {"features": NUMBERS, "max_records": 10**8, "release": "masked"},
+    "pads": {"features": NUMBERS, "suite": "pads", "max_records": 10**8},
+    "pairs": {"features": NUMBERS, **PADDED["pairs"]},
+    "pairs of levels": {
+        "features": [NUMBERS[0], {"name": "ward", "levels": ["A", "B", "3", "true"]}],
+        "release": "pairs",
+        "clip_norm": "0.5",
+    },
+    "a pre-study": {"features": NUMBERS, **PADDED["pre-study"]},
+    "a pre-study of one block": {
+        "features": [{**NUMBERS[0], "scale": "0.1"}, NUMBERS[1]],
+        "release": "pre-study",
+        "clip_norm": "0.3",
+        "blocks": {"octaves": "1"},
+    },
 }
 COLUMNS: dict[str, list[Any]] = {
     "ward": ["A", " B ", "C", 3, 3.0, True, None, "", "A", "3.0"],
@@ -264,7 +394,7 @@ COLUMNS: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("study", STUDIES)
 def test_its_figures_and_records_are_those_of_the_product(
-    parties: Parties, make_manifest: MakeManifest, study: str
+    parties: Parties, make_manifest: MakeManifest, study: str, tmp_path: Path
 ) -> None:
     manifest = make_manifest(**STUDIES[study])
     statement = sign_manifest(manifest, parties.user)
@@ -272,7 +402,11 @@ def test_its_figures_and_records_are_those_of_the_product(
     figures = manifest.figures
     assert (terms.d, terms.q, terms.K) == (figures.encoded_features, figures.grid, figures.record_bound)
     assert (terms.w, terms.slots) == (figures.slot_bits, figures.slots)
-    assert encode(terms, COLUMNS) == RecordEncoder(manifest).encode(COLUMNS).z.tolist()
+    rows = encode(terms, COLUMNS)
+    assert rows == RecordEncoder(manifest).encode(COLUMNS).z.tolist()
+    if manifest.release in ("pairs", "pre-study"):
+        secret = b"a secret of the owner"
+        assert block_sums(terms, rows, secret) == sums_by_the_product(manifest, COLUMNS, secret, tmp_path)
 
 
 class NamedOwner:

@@ -1,11 +1,13 @@
 """An owner that follows docs/spec.md with general libraries alone: numbers in brackets are its sections.
 
 Nothing of the product may be imported here: whatever this module needs and the page does not say is a fault
-of the page. It joins joint and masked studies in which the proxy draws the noise, and refuses all others.
+of the page. It takes part in studies of every release and suite in which the proxy draws the noise, and
+refuses all others.
 """
 
 import base64
 import hashlib
+import hmac
 import json
 import math
 import re
@@ -26,6 +28,8 @@ import phe
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from cryptography.hazmat.primitives.hpke import (
     AEAD,
     KDF,
@@ -39,6 +43,7 @@ Json = dict[str, Any]
 HPKE = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 KEM_BYTES, ML_KEM_BYTES = 1216, 1184
 CHUNK = 1024
+PADDED_CHUNK = 98_304
 SALT_BYTES = 32
 KAPPA = 13
 
@@ -169,10 +174,11 @@ REQUIRED = {
     "max_owners",
     "closing",
     "closes_at",
+    "suite",
     "key",
-    "slot_bits",
 }
 OPTIONAL = {
+    "slot_bits",
     "calibration",
     "nonnegative",
     "cohort_distance",
@@ -184,7 +190,7 @@ OPTIONAL = {
 
 @dataclass(frozen=True)
 class Terms:
-    """What an owner computes from a manifest that it has checked."""
+    """What an owner computes from a manifest that it has checked; w and modulus are 0 under pads."""
 
     study: bytes
     body: Json
@@ -195,8 +201,12 @@ class Terms:
     modulus: int
 
     @property
+    def is_padded(self) -> bool:
+        return bool(self.body["suite"] == "pads")
+
+    @property
     def slots(self) -> int:
-        return (self.modulus.bit_length() - 2) // self.w
+        return (self.modulus.bit_length() - 2) // self.w if self.w else 0
 
     @property
     def ciphertext_bytes(self) -> int:
@@ -208,7 +218,7 @@ class Terms:
         return raw(self.body["proxy"]["ed25519"], 32)
 
 
-def read_manifest(content: bytes, study: bytes, least_bits: int, other_moduli: Sequence[int] = ()) -> Terms:
+def read_manifest(content: bytes, study: bytes, least_bits: int, other_keys: Sequence[str] = ()) -> Terms:
     """A manifest after every check that needs nobody else. `least_bits` is 2048 outside tests."""
     envelope = parse(content)
     given = set(envelope["body"]) - {"format"}
@@ -217,17 +227,42 @@ def read_manifest(content: bytes, study: bytes, least_bits: int, other_moduli: S
     demand(statement.digest == study, "this is the manifest of another study")
     body = statement.body
     demand(raw(body["user"]["ed25519"], 32) == statement.signer, "not the data user has signed")
-    plain = body["release"] in ("joint", "masked") and body["noise_by"] == "proxy"
-    plain = plain and body["mechanism"] == "gaussian" and "rho_share" not in body and "blocks" not in body
+    plain = body["noise_by"] == "proxy" and body["mechanism"] == "gaussian"
     demand(plain and body["relation"] == "replace-one", "this owner does not take part in such studies")
-    modulus = _read_key(body, statement.signer, least_bits)
-    demand(modulus not in other_moduli, "the modulus was used in another study")
+    suites = {"masked": {"paillier"}, "joint": {"paillier", "pads"}, "pairs": {"pads"}, "pre-study": {"pads"}}
+    demand(body["suite"] in suites.get(body["release"], ()), "this release does not have this suite")
+    members = {"kem"} if body["suite"] == "pads" else {"modulus", "proof"}
+    demand(body["key"].keys() == members, f"this is no key of {body['suite']}")
+    demand(key_text(body) not in other_keys, "the key was used in another study")
+    if body["suite"] == "pads":
+        recipient(raw(body["key"]["kem"], KEM_BYTES))
+        modulus = 0
+    else:
+        modulus = _read_modulus(body, statement.signer, least_bits)
     terms = _figures(body, study, modulus)
     _check_limits(body, terms)
     return terms
 
 
-def _read_key(body: Json, identity: bytes, least_bits: int) -> int:
+def key_text(body: Json) -> str:
+    """The study's own key, by which it is known in other studies."""
+    return str(body["key"]["kem" if body["suite"] == "pads" else "modulus"])
+
+
+def recipient(kem: bytes) -> MLKEM768X25519PublicKey:
+    """A key to which messages can be sealed (2)."""
+    try:
+        key = MLKEM768X25519PublicKey(
+            MLKEM768PublicKey.from_public_bytes(kem[:ML_KEM_BYTES]),
+            X25519PublicKey.from_public_bytes(kem[ML_KEM_BYTES:]),
+        )
+        HPKE.encrypt(b"", key, b"")
+    except ValueError:
+        raise BrokenPromiseError("nothing can be sealed to this key") from None
+    return key
+
+
+def _read_modulus(body: Json, identity: bytes, least_bits: int) -> int:
     """`check_public_key` (5); whoever knows the published test moduli passes them as used."""
     text, proof = body["key"]["modulus"], body["key"]["proof"]
     n = int.from_bytes(raw(text, len(text) // 2), "big")
@@ -280,39 +315,79 @@ def _root(n: int, k: int) -> int:
 def _figures(body: Json, study: bytes, modulus: int) -> Terms:
     d = sum(len(feature.get("levels", [None])) for feature in body["features"])
     q = 1 << body["fraction_bits"]
-    r, most = decimal(body["clip_norm"]), body["max_records"]
-    epsilon, delta = decimal(body["epsilon"]), decimal(body["delta"])
-    masked = body["release"] == "masked"
+    r, most, release = decimal(body["clip_norm"]), body["max_records"], body["release"]
+    masked = release == "masked"
     K = math.floor((r * q) ** 2)
     V = _ceil_root(Fraction(K))
     a = decimal(body["sum_weight"]) * K
     beta = 65
     while masked and 4 ** (beta - 65) < most**2 * d * K:
         beta += 1
-    outside = (2 + Fraction(math.exp(epsilon))) / 2**80
-    if masked:
-        outside += Fraction(2 * _ceil_root(Fraction(d * K)), 2**beta)
-    demand(delta - outside >= delta / 2, "too little of delta is left")
-    rho = _rho(float(epsilon), float(delta - outside))
-    if masked:
-        least = K * math.sqrt((3 if body.get("nonnegative") else 8) / rho)
-    else:
-        least = float(2 * K + a) / (2 * math.sqrt(rho))
+    rho = _rho_of(body, Fraction(2 * _ceil_root(Fraction(d * K)), 2**beta) if masked else Fraction(0))
+    least = {
+        "masked": K * math.sqrt((3 if body.get("nonnegative") else 8) / rho),
+        "joint": float(2 * K + a) / (2 * math.sqrt(rho)),
+        "pairs": K / math.sqrt(rho),
+        "pre-study": 1 / math.sqrt(2 * rho),
+    }[release]
     t = decimal(body["noise_scale"])
     # The recomputed scale is right to about 12 digits here, and the stated one is 2⁻³¹ above it.
     demand(1 <= float(t) / least <= 1 + 2**-30, f"noise_scale is {float(t)}, but the terms give {least}")
+    demand(("slot_bits" in body) == (body["suite"] == "paillier"), "slot_bits belongs to paillier")
     if masked:
-        T, T_v = math.ceil(KAPPA * most * t), 0
+        T = math.ceil(KAPPA * most * t)
+        tails = [T]
         w = max(2 * beta, ((most * V + 2 ** (beta - 1)) ** 2 + T).bit_length() + 1)
     else:
-        T, T_v = math.ceil(KAPPA * t), _ceil_root(KAPPA**2 * t**2 / a)
-        w = max(most * K + T, most * V + T_v, most).bit_length() + 1
-    demand(body["slot_bits"] == w, f"slot_bits is {body['slot_bits']}, but the terms give {w}")
-    demand(most * K < 2**62 and max(T, T_v) < 2**63 - 1, "the sums are too large")
+        blocks = _blocks(body, d, K, V, a, t)
+        tails = [tail for _, tail in blocks]
+        largest = max(bound + tail for bound, tail in blocks)
+        w = largest.bit_length() + 1 if modulus else 0
+        demand(modulus or max(largest, K) < 2**62, "the sums reach 2⁶²")
+    demand(body.get("slot_bits", 0) == w, f"slot_bits is {body.get('slot_bits')}, but the terms give {w}")
+    demand(not modulus or most * K < 2**62, "the sums are too large")
+    demand(max(tails) < 2**63 - 1, "the noise is too large")
     demand(4 * r**2 * q**2 > d, "the clip norm is below the rounding error")
-    demand(0 < delta * most < 1, "delta is not below 1/max_records")
-    demand(modulus.bit_length() - 2 >= w, "a slot does not fit")
+    demand(0 < decimal(body["delta"]) * most < 1, "delta is not below 1/max_records")
+    demand(not modulus or modulus.bit_length() - 2 >= w, "a slot does not fit")
     return Terms(study, body, d, q, K, w, modulus)
+
+
+def _rho_of(body: Json, of_mask: Fraction) -> float:
+    """The ρ of this study; `of_mask` is the mask's part of δ."""
+    epsilon, delta = decimal(body["epsilon"]), decimal(body["delta"])
+    outside = (2 + Fraction(math.exp(epsilon))) / 2**80 + of_mask
+    if "rho_share" not in body:
+        demand("pre_studies" not in body, "pre_studies belongs to a chain")
+        demand(delta - outside >= delta / 2, "too little of delta is left")
+        return _rho(float(epsilon), float(delta - outside))
+    share, before = decimal(body["rho_share"]), body.get("pre_studies", [])
+    demand(0 < share < 1, "rho_share is not between 0 and 1")
+    demand("pre_studies" not in body or 1 <= len(set(before)) == len(before) <= 7, "pre_studies is wrong")
+    demand(8 * outside <= delta / 1024, "delta is too small for a chain")
+    return float(share) * _rho(float(epsilon), float(delta * 1023 / 1024))
+
+
+PRE_STUDY = ("norms", "pair-norms", "sum", "octaves")
+
+
+def _blocks(body: Json, d: int, K: int, V: int, a: Fraction, t: Fraction) -> list[tuple[int, int]]:
+    """The bounds on the exact integers and on their noise, for each block of a flat release."""
+    most = body["max_records"]
+
+    def tail(variance: Fraction) -> int:
+        return _ceil_root(KAPPA**2 * variance)
+
+    if body["release"] == "joint":
+        return [(most, 0), (most * V, tail(t**2 / a)), (most * K, tail(t**2))]
+    if body["release"] == "pairs":
+        return [(most // 2, 0), (most // 2 * K, tail(t**2))]
+    bounds = {"norms": most, "pair-norms": most // 2, "sum": most * V, "octaves": most // 2}
+    squares = {"norms": 2, "pair-norms": 2, "sum": 4 * K, "octaves": 2 * d}
+    parts = {name: decimal(part) for name, part in body["blocks"].items()}
+    demand(parts.keys() <= bounds.keys() and sum(parts.values()) == 1, "the blocks are wrong")
+    demand(min(parts.values()) > 0, "a block has no part")
+    return [(most, 0), *((bounds[name], tail(squares[name] * t**2 / part)) for name, part in parts.items())]
 
 
 def _rho(epsilon: float, delta: float) -> float:
@@ -343,23 +418,33 @@ def _check_limits(body: Json, terms: Terms) -> None:
     demand(body["min_owners"] <= body["max_owners"], "min_owners is above max_owners")
     demand(body["min_records"] <= body["max_records"], "min_records is above max_records")
     demand(not owners or body["min_owners"] <= len(owners) <= body["max_owners"], "too few or many owners")
-    demand(owners or body["release"] == "joint", "a masked study names its owners")
+    must_name = body["release"] == "masked" or body["closing"] == "when-complete"
+    demand(owners or not must_name, "this study must name its owners")
+    demand(("blocks" in body) == (body["release"] == "pre-study"), "blocks belongs to a pre-study")
+    pairs_up = body["release"] == "pairs" or {"pair-norms", "octaves"} & body.get("blocks", {}).keys()
+    demand(not pairs_up or body["missing"] == "midpoint", "pairs must not depend on missing values")
+    demand(not pairs_up or body["max_records"] >= 2, "a pair needs two records")
     demand((body["release"] == "joint") == (0 < decimal(body["sum_weight"]) <= 2), "sum_weight is wrong")
     names = [_name(feature["name"]) for feature in body["features"]]
     demand(len(set(names)) == len(names) and 1 <= terms.d <= 10_000, "the features are wrong")
-    longest = Fraction(0)
+    longest, reach, of_pairs = Fraction(0), Fraction(0), body["release"] == "pairs"
     for feature in body["features"]:
         if feature["kind"] == "categorical":
-            longest += 1
+            longest += min(len(feature["levels"]), 2) if of_pairs else 1
+            reach += len(feature["levels"]) * (2 * terms.q + 2) ** 2
             continue
         lower, upper, centre, unit = _numeric(feature, body)
         demand(lower <= centre <= upper and lower < upper, "bounds and centre are wrong")
-        longest += (max(upper - centre, centre - lower) / unit) ** 2
+        longest += ((upper - lower if of_pairs else max(upper - centre, centre - lower)) / unit) ** 2
+        reach += ((upper - lower) / unit * terms.q + 2) ** 2
         spacing = Fraction(math.ulp(float(max(abs(lower), abs(upper)))))
         levels = math.ceil((upper - lower) * terms.q / unit)
         demand(math.floor((upper - lower) / spacing) >= levels, "doubles do not resolve the grid")
         demand("nonnegative" not in body or centre == lower, "a value can be negative")
-    demand(decimal(body["clip_norm"]) ** 2 <= max(Fraction(terms.d), longest), "the clip norm is too large")
+    widest = max(Fraction(4 * terms.d if of_pairs else terms.d), longest)
+    demand(decimal(body["clip_norm"]) ** 2 <= widest, "the clip norm is too large")
+    clips_late = body["release"] in ("pairs", "pre-study")
+    demand(not clips_late or reach < 2**62, "squares before clipping are too large")
 
 
 def _numeric(feature: Json, body: Json) -> tuple[Fraction, Fraction, Fraction, Fraction]:
@@ -409,19 +494,21 @@ def encode(terms: Terms, columns: Mapping[str, Sequence[Any]]) -> list[list[int]
     u = np.array(scaled).T * q
     if body["missing"] == "reject":
         u = u[~missing]
+    if body["release"] in ("pairs", "pre-study"):
+        return [[int(value) for value in np.rint(record)] for record in u]
     most = (float(decimal(body["clip_norm"])) - math.sqrt(terms.d) / (2 * q)) * q
     norms = np.sqrt((u**2).sum(axis=1))
     long = norms > most
     u[long] *= (most / norms[long])[:, None]
-    rows = []
-    for record in u:
-        z = [int(value) for value in np.rint(record)]
-        if sum(value * value for value in z) > K:
-            z = [int(value) for value in np.trunc(record)]
-        if sum(value * value for value in z) > K or ("nonnegative" in body and min(z) < 0):
-            z = [0] * terms.d
-        rows.append(z)
-    return rows
+    rows = [_round(record, K) for record in u]
+    return [[0] * terms.d if "nonnegative" in body and min(z) < 0 else z for z in rows]
+
+
+def _round(record: Sequence[float], K: int) -> list[int]:
+    z = [int(value) for value in np.rint(record)]
+    if sum(value * value for value in z) > K:
+        z = [int(value) for value in np.trunc(record)]
+    return z if sum(value * value for value in z) <= K else [0] * len(z)
 
 
 UNUSABLE: Any = object()
@@ -463,8 +550,114 @@ class Sums:
         products = [[sum(row[i] * row[j] for row in rows) for j in range(d)] for i in range(d)]
         return cls(len(rows), [sum(row[i] for row in rows) for i in range(d)], products)
 
+    def pairs(self) -> list[int]:
+        """The values of a share of pairs."""
+        return [self.count, *self.flat()[1 + len(self.sum) :]]
+
+    def flat(self) -> list[int]:
+        """The values of a joint share."""
+        d = len(self.sum)
+        return [self.count, *self.sum, *(self.second_moment[i][j] for i in range(d) for j in range(i, d))]
+
+
+# Sums of pairs and pre-studies (4)
+
+
+def block_sums(terms: Terms, rows: Sequence[Sequence[int]], secret: bytes) -> list[int]:
+    """The values of a share of pairs or of a pre-study, in the order in which they are sent (6)."""
+    d, K, q = terms.d, terms.K, terms.q
+    differences = pairs(rows, pairing_key(secret, terms.study))
+    if terms.body["release"] == "pairs":
+        return Sums.of([_shorten(y, K) for y in differences], d).pairs()
+    blocks = {
+        "norms": lambda: _bins([_square(z) for z in rows], K),
+        "pair-norms": lambda: _bins([_square(y) for y in differences], 2 * K),
+        "sum": lambda: Sums.of([_shorten(z, K) for z in rows], d).sum,
+        "octaves": lambda: [bin for j in range(d) for bin in _octaves([y[j] for y in differences], q)],
+    }
+    named = [blocks[name]() for name in PRE_STUDY if name in terms.body["blocks"]]
+    return [len(rows), *(value for block in named for value in block)]
+
+
+def pairing_key(secret: bytes, study: bytes) -> bytes:
+    return sha256(b"dpdpca/pairing/v1\0" + struct.pack(">I", len(secret)) + secret + study)
+
+
+def pairs(rows: Sequence[Sequence[int]], key: bytes) -> list[list[int]]:
+    """The differences of records that are neighbours in the owner's order."""
+    stream = Cipher(ChaCha20(key, bytes(16)), None).encryptor()
+    buckets: list[list[Sequence[int]]] = [[] for _ in range(256)]
+    for row, bucket in zip(rows, stream.update(bytes(len(rows))), strict=True):
+        buckets[bucket].append(row)
+    order: list[Sequence[int]] = []
+    for bucket in buckets:
+        keys = struct.unpack(f"<{len(bucket)}Q", stream.update(bytes(8 * len(bucket))))
+        order += [row for _, row in sorted(zip(keys, bucket, strict=True), key=lambda each: each[0])]
+    return [
+        [x - y for x, y in zip(first, second, strict=True)]
+        for first, second in zip(order[::2], order[1::2], strict=False)
+    ]
+
+
+def _square(z: Sequence[int]) -> int:
+    return sum(value * value for value in z)
+
+
+def _shorten(z: Sequence[int], K: int) -> list[int]:
+    """A row with its norm at most √K."""
+    if (square := _square(z)) <= K:
+        return list(z)
+    factor = (math.sqrt(K) - math.sqrt(len(z)) / 2) / math.sqrt(square)
+    return _round([value * factor for value in z], K)
+
+
+def _bins(squares: Sequence[int], top: int) -> list[int]:
+    """A histogram of norms: bin b ends at ⌊top·2^((b−48)/2)⌋, and the last one has no end."""
+    edges = [math.isqrt(top * top >> (48 - b)) for b in range(49)]
+    return _histogram(squares, edges)
+
+
+def _octaves(column: Sequence[int], q: int) -> list[int]:
+    return _histogram([y * y for y in column], [2 * q * q >> 2 * (11 - o) for o in range(12)])
+
+
+def _histogram(values: Sequence[int], edges: Sequence[int]) -> list[int]:
+    counts = [0] * len(edges)
+    for value in values:
+        counts[next((bin for bin, edge in enumerate(edges) if value <= edge), len(edges) - 1)] += 1
+    return counts
+
 
 # A share (5, 6)
+
+
+@dataclass(frozen=True)
+class Share:
+    """One version of a share: its chunks, and under pads the member `pad` of its statement."""
+
+    chunks: list[bytes]
+    pad: bytes | None = None
+
+
+def make_share(terms: Terms, sums: "Sums | list[int]", owner: bytes, version: int) -> Share:
+    """The share of an owner under new keys, which serve this version only."""
+    if not terms.is_padded:
+        assert isinstance(sums, Sums)
+        return Share(make_chunks(terms, sums))
+    values = sums.flat() if isinstance(sums, Sums) else sums
+    key, salt_key = secrets.token_bytes(32), secrets.token_bytes(32)
+    info = b"dpdpca/pad/v2" + terms.study + owner + struct.pack(">I", version)
+    pad = HPKE.encrypt(key, recipient(raw(terms.body["key"]["kem"], KEM_BYTES)), info)
+    chunks = []
+    for index in range(-(-len(values) // PADDED_CHUNK)):
+        part = values[index * PADDED_CHUNK : (index + 1) * PADDED_CHUNK]
+        # `cryptography` takes the block counter, four bytes little-endian, before the nonce.
+        stream = Cipher(ChaCha20(key, bytes(4) + index.to_bytes(12, "big")), None).encryptor()
+        pads = struct.unpack(f"<{len(part)}Q", stream.update(bytes(8 * len(part))))
+        hidden = [(value + pad) % 2**64 for value, pad in zip(part, pads, strict=True)]
+        salt = hmac.digest(salt_key, b"dpdpca/salt/v2\0" + struct.pack(">I", index), "sha256")
+        chunks.append(salt + struct.pack(f"<{len(hidden)}Q", *hidden))
+    return Share(chunks, pad)
 
 
 def plaintexts(terms: Terms, sums: Sums) -> list[int]:
@@ -475,8 +668,7 @@ def plaintexts(terms: Terms, sums: Sums) -> list[int]:
         return sum(value << (terms.w * k) for k, value in enumerate(values))
 
     if terms.body["release"] == "joint":
-        upper = [sums.second_moment[i][j] for i in range(d) for j in range(i, d)]
-        flat = [sums.count, *sums.sum, *upper]
+        flat = sums.flat()
         return [pack(flat[start : start + s]) for start in range(0, len(flat), s)]
     blocks = [
         pack(sums.second_moment[i][J * s : (J + 1) * s]) for i in range(d) for J in range(i // s, -(-d // s))
@@ -555,14 +747,17 @@ class Owner:
     x25519: X25519PrivateKey = field(default_factory=X25519PrivateKey.generate)
     receipts: dict[bytes, Statement] = field(default_factory=dict)
     claims: dict[tuple[bytes | int, ...], Statement] = field(default_factory=dict)
-    moduli: dict[bytes, int] = field(default_factory=dict)
+    keys: dict[bytes, str] = field(default_factory=dict)
     events: dict[bytes, list[Statement]] = field(default_factory=dict)
     endings: dict[bytes, Statement | None] = field(default_factory=dict)
     generation: int = 0
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
 
     def __post_init__(self) -> None:
-        # Loading the authorities of the machine takes longer than a request, and there is no TLS in tests.
-        self.http = httpx.Client(base_url=self.url, verify=False, trust_env=False, timeout=60)
+        # Loading the authorities of the machine takes longer than a request, and there is no TLS in tests. A
+        # connection that was idle for long may be closed by the proxy while a request is on its way.
+        idle = httpx.Limits(keepalive_expiry=0.5)
+        self.http = httpx.Client(base_url=self.url, verify=False, trust_env=False, timeout=60, limits=idle)
         self.public = self.ed25519.public_key().public_bytes_raw()
         self.sealing = (
             self.ml_kem.public_key().public_bytes_raw() + self.x25519.public_key().public_bytes_raw()
@@ -653,9 +848,9 @@ class Owner:
     def read(self, study: bytes) -> Terms:
         """The manifest of a study, checked, also against the enrolled parties and the proxy's card."""
         content = self.send("GET", f"/v1/studies/{study.hex()}/manifest")
-        others = [modulus for other, modulus in self.moduli.items() if other != study]
+        others = [key for other, key in self.keys.items() if other != study]
         terms = read_manifest(content, study, self.least_bits, others)
-        self.moduli[study] = terms.modulus
+        self.keys[study] = key_text(terms.body)
         body = terms.body
         card = self._card(self.send("GET", "/v1/proxy", signed=False)).body
         demand(all(body["proxy"][name] == card[name] for name in ("ed25519", "kem")), "another proxy")
@@ -674,15 +869,26 @@ class Owner:
         """Encodes the records, sends their sums, and keeps the receipt."""
         terms = self.read(study)
         sums = Sums.of(encode(terms, columns), terms.d)
-        version = (self.share(study)["version"] or 0) + 1
-        chunks = make_chunks(terms, sums)
-        for position, chunk in enumerate(chunks):
-            self.put(terms, version, position, chunk)
-        arrived = self.share(study)
-        demand(arrived["version"] == version, "another version arrived")
-        demand(arrived["chunks"] == list(range(len(chunks))), "a chunk is missing")
-        self.complete(terms, version, [sha256(chunk) for chunk in chunks])
+        self.deliver(terms, sums)
         return sums
+
+    def join_blocks(self, study: bytes, columns: Mapping[str, Sequence[Any]]) -> list[int]:
+        """The same in a study of pairs or a pre-study."""
+        terms = self.read(study)
+        values = block_sums(terms, encode(terms, columns), self.secret)
+        self.deliver(terms, values)
+        return values
+
+    def deliver(self, terms: Terms, sums: Sums | list[int]) -> None:
+        """Sends a new version of the share."""
+        version = (self.share(terms.study)["version"] or 0) + 1
+        share = make_share(terms, sums, self.id, version)
+        for position, chunk in enumerate(share.chunks):
+            self.put(terms, version, position, chunk)
+        arrived = self.share(terms.study)
+        demand(arrived["version"] == version, "another version arrived")
+        demand(arrived["chunks"] == list(range(len(share.chunks))), "a chunk is missing")
+        self.complete(terms, version, [sha256(chunk) for chunk in share.chunks], share.pad)
 
     def share(self, study: bytes) -> Json:
         """What the proxy holds, with its receipt compared with ours."""
@@ -694,16 +900,14 @@ class Owner:
 
     def put(self, terms: Terms, version: int, position: int, chunk: bytes) -> None:
         info = b"dpdpca/chunk/v2" + terms.study + self.id + struct.pack(">II", version, position)
-        kem = raw(terms.body["proxy"]["kem"], KEM_BYTES)
-        key = MLKEM768X25519PublicKey(
-            MLKEM768PublicKey.from_public_bytes(kem[:ML_KEM_BYTES]),
-            X25519PublicKey.from_public_bytes(kem[ML_KEM_BYTES:]),
-        )
+        key = recipient(raw(terms.body["proxy"]["kem"], KEM_BYTES))
         path = f"/v1/studies/{terms.study.hex()}/share/chunks/{position}?version={version}"
         answer = self.send("PUT", path, HPKE.encrypt(chunk, key, info), "application/octet-stream")
         demand(answer == b"", "an answer 204 has no body")
 
-    def complete(self, terms: Terms, version: int, digests: Sequence[bytes]) -> Statement:
+    def complete(
+        self, terms: Terms, version: int, digests: Sequence[bytes], pad: bytes | None = None
+    ) -> Statement:
         made: tuple[bytes | int, ...] = (terms.study, version, *digests)
         if made in self.claims:  # a repeated statement is the same one
             return self._send_claim(terms, self.claims[made])
@@ -718,6 +922,7 @@ class Owner:
                 "chunk_digests": [digest.hex() for digest in digests],
                 "kem": self.sealing.hex(),
                 "proxy_log": mark["head"],
+                **({} if pad is None else {"pad": pad.hex()}),
             },
             self.ed25519,
         )

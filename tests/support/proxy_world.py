@@ -43,12 +43,13 @@ from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_k
 from dpdpca_protocol.paillier.proof import KeyProof, prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.release import NoisyScatter, answer_count, open_masked_release
+from dpdpca_protocol.release.suite import CohortShare
 from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty, StudyKey
 from dpdpca_protocol.terms.signed_manifest import sign_manifest, suite_of
 from dpdpca_protocol.terms.terms import SuiteName
-from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.salts import salted_chunk
 from dpdpca_protocol.wire.sealing import chunk_info, seal
 from dpdpca_protocol.wire.signing import IdentityKey, Statement, verify_statement
@@ -462,6 +463,18 @@ class OpenStudy:
         assert said.records is not None
         layout = BlockLayout(self.d, figures.slot_bits, figures.slots)
         return open_masked_release(world.secret, layout, ciphertexts, said.records), said
+
+    def open_values(self) -> list[int]:
+        """All values of a flat release under pads."""
+        client = self.world.client(self.world.user)
+        bundle = client.release(self.study)
+        said = ReleaseStatement.parse(verify_statement("release", bundle.release, self.world.proxy_key))
+        shares = (ShareStatement.parse(verify_statement("share", each)) for each in bundle.shares)
+        cohort = [CohortShare(PartyId.of(share.owner), share.version, share.pad) for share in shares]
+        suite = suite_of(self.manifest)
+        count = len(said.chunk_digests)
+        chunks = [client.release_chunk(self.study, index, suite.chunk_bytes(index)) for index in range(count)]
+        return list(suite.open_sum(self.world.pads.to_bytes(), chunks, cohort))
 
     def count_answer(self, challenge: Statement, add: int = 0) -> Statement:
         """The user's answer to the count; `add` makes it a lie."""

@@ -137,7 +137,10 @@ def _rows(outlooks: "Sequence[Outlook]") -> list[list[str]]:
     return [
         *rows,
         ["bytes sent by each owner", *(f"{each.share_bytes:,}" for each in outlooks)],
-        ["Paillier ciphertexts of each owner", *(f"{each.ciphertexts:,}" for each in outlooks)],
+        [
+            "Paillier ciphertexts of each owner",
+            *(_or_dash(each.ciphertexts or None, ",d") for each in outlooks),
+        ],
         ["rough time that each owner needs", *(_duration(each.seconds) for each in outlooks)],
     ]
 
@@ -272,4 +275,6 @@ def _or_dash(value: float | None, form: str) -> str:
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds / 60:.1f} min" if seconds >= 60 else f"{max(seconds, 1):.0f} s"
+    if seconds < 1:
+        return "under 1 s"
+    return f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.0f} s"

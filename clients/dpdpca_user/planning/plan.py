@@ -26,6 +26,8 @@ from dpdpca_user.planning.rounds import rounded_down
 RELEASES = tuple(kind for kind in ReleaseKind if kind.has_components)
 SECONDS_PER_CIPHERTEXT = 0.0015
 """Measured time of one encryption at 3072 bits on one core; a rough guide for other key sizes."""
+SECONDS_PER_PADDED_VALUE = 5e-8
+"""Measured time of padding, hashing and sealing one value on one core."""
 
 _CHAIN_MEMBERS = ("blocks", "rho_share", "pre_studies")
 
@@ -96,7 +98,7 @@ def outlook(manifest: Manifest, records: int, spectrum: Sequence[float] = ()) ->
         spectrum: variances or shares of the components, if they are known.
     """
     figures = replace(manifest.figures, draws=2) if manifest.needs_second_noise else manifest.figures
-    d = figures.encoded_features
+    d, ciphertexts = figures.encoded_features, figures.ciphertext_count
     of_pairs = manifest.rules.of_pairs
     counted = max(records // 2, 1) if of_pairs else records
     # If owners draw the noise, each owner adds some, so the largest cohort shows the most noise.
@@ -126,9 +128,11 @@ def outlook(manifest: Manifest, records: int, spectrum: Sequence[float] = ()) ->
             for share in sorted(shares, reverse=True)
         },
         components_seen=components_seen(spectrum, noise, d, 1.0, records) if spectrum else None,
-        ciphertexts=figures.ciphertext_count,
+        ciphertexts=ciphertexts,
         share_bytes=figures.share_bytes,
-        seconds=figures.ciphertext_count * SECONDS_PER_CIPHERTEXT,
+        seconds=ciphertexts * SECONDS_PER_CIPHERTEXT
+        if ciphertexts
+        else figures.value_count * SECONDS_PER_PADDED_VALUE,
     )
 
 

@@ -14,6 +14,7 @@ from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import MAX_ENCODED_FEATURES, MAX_LEVELS, MOST_WIDE, longest_norm_squared
 from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.terms import SuiteName
 from dpdpca_protocol.wire.fields import decimal_text, malformed, read_list, real_of
 from dpdpca_user.planning.choice import NextRound, first_round, norms_after_scales
 from dpdpca_user.planning.prestudy import pre_study_draws
@@ -88,8 +89,8 @@ def check_base(base: Mapping[str, Any], scales: bool = False) -> None:
 
     Raises:
         MessageError: the draft's features are malformed.
-        PolicyError: the draft sets `missing` to "reject", asks for the masked release, or has one scale for
-            all features although each feature should get its own.
+        PolicyError: the draft sets `missing` to "reject", asks for the masked release or for Paillier, or has
+            one scale for all features although each feature should get its own.
     """
     for index, feature in enumerate(read_list(base.get("features"), "features", MAX_ENCODED_FEATURES)):
         where = f"features[{index}]"
@@ -118,6 +119,12 @@ def check_base(base: Mapping[str, Any], scales: bool = False) -> None:
             "no-chain",
             "a chain ends with a joint study or a study of pairs, never with a masked one",
             "leave out release",
+        )
+    if base.get("suite") == SuiteName.PAILLIER:
+        raise PolicyError(
+            "no-chain",
+            "suite is paillier, but pre-studies and studies of pairs use pads, and a chain has one suite",
+            'set suite = "pads", or leave out the member',
         )
 
 

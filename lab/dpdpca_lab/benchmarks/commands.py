@@ -16,13 +16,19 @@ Owners = Annotated[
     int, typer.Option(min=1, max=100_000, help="Number L of owners; large numbers are simulated.")
 ]
 KeyBits = Annotated[
-    int, typer.Option("--key-bits", min=2048, max=8192, help="Length of the modulus in bits.")
+    int, typer.Option("--key-bits", min=2048, max=8192, help="Length of the modulus in bits, for paillier.")
 ]
 Release = Annotated[str, typer.Option(help="The kind of release: joint or masked.")]
 Suite = Annotated[
-    str, typer.Option(help="How owners hide their values: paillier, or pads for a joint release.")
+    str | None,
+    typer.Option(
+        help="How owners hide their values: pads or paillier; default: pads, but paillier for a masked"
+        " release or with --against."
+    ),
 ]
-Against = Annotated[str, typer.Option(help="The library to compare with: phe, pypaillier, heu or none.")]
+Against = Annotated[
+    str, typer.Option(help="The library to compare paillier with: phe, pypaillier, heu or none.")
+]
 Workers = Annotated[int, typer.Option(min=0, help="Number of cores; 0 means all.")]
 Rounds = Annotated[int, typer.Option(min=1, help="How many times to measure; the result is the median.")]
 
@@ -33,7 +39,7 @@ def _bench(
     owners: int,
     key_bits: int,
     release: str,
-    suite: str,
+    suite: str | None,
     against: str,
     workers: int,
     rounds: int,
@@ -45,7 +51,7 @@ def _bench(
     from dpdpca_protocol.terms.terms import SuiteName
     from dpdpca_runtime.workers import core_count
 
-    check_suite(suite, release, against)
+    suite = chosen_suite(suite, release, against)
     if against not in PEERS or release not in ("joint", "masked") or key_bits % 8:
         raise UsageError(
             "bad-option",
@@ -64,17 +70,19 @@ def _bench(
         **measured.facts(),
         "features": features,
         "owners": owners,
-        "key_bits": key_bits,
+        "key_bits": None if size.suite is SuiteName.PADS else key_bits,
         "release": release,
         "suite": suite,
     }
     show(facts, as_json)
 
 
-def check_suite(suite: str, release: str, against: str) -> None:
-    """Raises UsageError if this suite cannot be measured with these options."""
+def chosen_suite(suite: str | None, release: str, against: str) -> str:
+    """The suite to measure. Raises UsageError if it cannot be measured with these options."""
+    if suite is None:
+        return "paillier" if release != "joint" or against != "none" else "pads"
     if suite == "paillier" or (suite, release, against) == ("pads", "joint", "none"):
-        return
+        return suite
     raise UsageError(
         "bad-option",
         f"--suite {suite} with --release {release} and --against {against} is not possible",
@@ -100,7 +108,7 @@ def _phase(name: str, owners_by_default: int, release_by_default: str) -> Callab
         owners: Owners = owners_by_default,
         key_bits: KeyBits = 3072,
         release: Release = release_by_default,
-        suite: Suite = "paillier",
+        suite: Suite = None,
         against: Against = "none",
         workers: Workers = 0,
         rounds: Rounds = 3,

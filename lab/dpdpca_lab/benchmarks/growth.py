@@ -12,12 +12,13 @@ import sys
 from typing import Any
 
 PHE = "--against phe"
+PAILLIER = "--suite paillier"
 ONE = "--workers 1 --rounds 1"
 GROUPS: dict[str, list[str]] = {
     "short": [
         f"encrypt --features 200 --workers 1 {PHE}",
         f"encrypt --features 64 --release masked --workers 1 {PHE}",
-        "aggregate --features 200 --owners 10 --workers 1",
+        f"aggregate --features 200 --owners 10 --workers 1 {PAILLIER}",
         f"release --features 30 --workers 1 --rounds 1 {PHE}",
         f"decrypt --features 64 --workers 1 {PHE}",
     ],
@@ -25,12 +26,12 @@ GROUPS: dict[str, list[str]] = {
         f"encrypt --features 617 --workers 1 {PHE}",
         "encrypt --features 617 --workers 1 --against pypaillier",
         f"encrypt --features 617 --release masked {ONE} {PHE}",
-        "encrypt --features 617 --workers 2",
-        "aggregate --features 617 --owners 10 --workers 1",
-        "aggregate --features 64 --owners 1000 --workers 1",
-        "aggregate --features 617 --owners 10 --workers 2",
+        f"encrypt --features 617 --workers 2 {PAILLIER}",
+        f"aggregate --features 617 --owners 10 --workers 1 {PAILLIER}",
+        f"aggregate --features 64 --owners 1000 --workers 1 {PAILLIER}",
+        f"aggregate --features 617 --owners 10 --workers 2 {PAILLIER}",
         f"decrypt --features 200 --workers 1 {PHE}",
-        "decrypt --features 200 --workers 2",
+        f"decrypt --features 200 --workers 2 {PAILLIER}",
         f"release --features 617 {ONE} {PHE}",
     ],
     "encrypt": [
@@ -39,19 +40,31 @@ GROUPS: dict[str, list[str]] = {
     ],
     "aggregate": [
         *(f"aggregate --features 64 --owners {owners} {PHE}" for owners in (3, 10, 100, 1000)),
-        *(f"aggregate --features {d} --owners 10 --rounds 1" for d in (30, 200, 617, 1000, 2000)),
-        "aggregate --features 5000 --owners 3 --rounds 1",
+        *(f"aggregate --features {d} --owners 10 --rounds 1 {PAILLIER}" for d in (30, 200, 617, 1000, 2000)),
+        f"aggregate --features 5000 --owners 3 --rounds 1 {PAILLIER}",
     ],
     "release": [
         *(f"release --features {d} --rounds 1 {PHE}" for d in (30, 64, 200, 617, 1000)),
-        *(f"release --release joint --features {d} --rounds 1" for d in (64, 617, 5000)),
+        *(f"release --release joint --features {d} --rounds 1 {PAILLIER}" for d in (64, 617, 5000)),
     ],
     "decrypt": [
         *(f"decrypt --features {d} --rounds 1 {PHE}" for d in (30, 64, 200, 617, 1000)),
         *(f"decrypt --release masked --features {d} --rounds 1 {PHE}" for d in (64, 200)),
     ],
     "study": [
-        *(f"study --release {kind} --features {d}" for kind in ("joint", "masked") for d in (30, 64, 200)),
+        *(
+            f"study --release {kind} --features {d} {PAILLIER}"
+            for kind in ("joint", "masked")
+            for d in (30, 64, 200)
+        ),
+        *(f"study --features 64 --owners {owners} {PAILLIER}" for owners in (10, 30)),
+    ],
+    "pads": [
+        *(f"encrypt --features {d} --workers 1" for d in (64, 617, 1000, 5000)),
+        *(f"aggregate --features {d} --owners 10 --workers 1" for d in (64, 617, 5000)),
+        *(f"release --release joint --features {d} --workers 1 --suite pads" for d in (64, 617, 5000)),
+        *(f"decrypt --features {d} --owners 10" for d in (64, 617, 5000)),
+        *(f"study --features {d}" for d in (30, 64, 200)),
         *(f"study --features 64 --owners {owners}" for owners in (10, 30)),
     ],
 }

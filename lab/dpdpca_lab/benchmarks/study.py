@@ -26,7 +26,7 @@ from dpdpca_lab.benchmarks.commands import (
     Owners,
     Release,
     Suite,
-    check_suite,
+    chosen_suite,
     show,
 )
 from dpdpca_lab.benchmarks.measure import Measured, Peak, multiplication_seconds, seconds_of
@@ -52,7 +52,7 @@ def study(
     owners: Owners = 3,
     key_bits: KeyBits = 3072,
     release: Release = "joint",
-    suite: Suite = "paillier",
+    suite: Suite = None,
     against: Against = "none",
     records: int = typer.Option(1000, min=1, help="Number of records of each owner."),
     as_json: AsJson = False,
@@ -61,7 +61,7 @@ def study(
 
     The proxy, the data user's service and every owner run in their own processes.
     """
-    check_suite(suite, release, against)
+    suite = chosen_suite(suite, release, against)
     if against not in PEERS or release not in ("joint", "masked") or not 2 <= owners <= 50:
         raise UsageError(
             "bad-option",
@@ -78,7 +78,8 @@ def study(
         shutil.rmtree(folder, ignore_errors=True)
     measured = _measured(size, run, seconds, peak.bytes, load_peer(against, key_bits, size.workers))
     measured.details["loop_stall_seconds"] = stall
-    named = {"features": features, "owners": owners, "key_bits": key_bits, "release": release, "suite": suite}
+    bits = None if size.suite is SuiteName.PADS else key_bits
+    named = {"features": features, "owners": owners, "key_bits": bits, "release": release, "suite": suite}
     show({**measured.facts(), **named, "records": records * owners}, as_json)
 
 

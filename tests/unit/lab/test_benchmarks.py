@@ -8,6 +8,7 @@ import pytest
 
 from dpdpca_cli import main as cli
 from dpdpca_lab.benchmarks import growth, padded, phases
+from dpdpca_lab.benchmarks.commands import chosen_suite
 from dpdpca_lab.benchmarks.measure import Peak, in_turns, multiplication_seconds
 from dpdpca_lab.benchmarks.peers import load_peer
 from dpdpca_protocol.errors import UsageError
@@ -92,16 +93,39 @@ def test_the_command_prints_json_and_refuses_what_it_does_not_know(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     words = ["bench", "encrypt", "--features", "3", "--key-bits", "2048", "--rounds", "1", "--json"]
-    with pytest.raises(SystemExit) as ended:
-        cli.main(words)
-    assert ended.value.code == 0
-    facts = json.loads(capsys.readouterr().out)
-    assert facts.keys() >= PROMISED
-    assert (facts["features"], facts["key_bits"]) == (3, 2048)
-    for wrong in (["--against", "rsa"], ["--release", "open"], ["--key-bits", "2049"]):
+    for suite, bits in ((["--suite", "paillier"], 2048), ([], None)):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([*words, *suite])
+        assert ended.value.code == 0
+        facts = json.loads(capsys.readouterr().out)
+        assert facts.keys() >= PROMISED
+        assert (facts["features"], facts["key_bits"]) == (3, bits)
+    for wrong in (["--against", "rsa"], ["--release", "open"], ["--key-bits", "2049"], ["--suite", "sealed"]):
         with pytest.raises(SystemExit) as ended:
             cli.main([*words, *wrong])
         assert ended.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("suite", "release", "against", "chosen"),
+    [
+        (None, "joint", "none", "pads"),
+        (None, "joint", "phe", "paillier"),
+        (None, "masked", "none", "paillier"),
+        ("paillier", "joint", "none", "paillier"),
+        ("pads", "joint", "none", "pads"),
+        ("pads", "masked", "none", None),
+        ("pads", "joint", "phe", None),
+    ],
+)
+def test_the_suite_that_is_measured(
+    suite: str | None, release: str, against: str, chosen: str | None
+) -> None:
+    if chosen is None:
+        with pytest.raises(UsageError):
+            chosen_suite(suite, release, against)
+    else:
+        assert chosen_suite(suite, release, against) == chosen
 
 
 @pytest.mark.parametrize("name", ["growth", "paper_figures", "slopes", "utility"])

@@ -170,18 +170,43 @@ def test_secrets_are_deleted_when_the_study_has_ended(scene: Scene) -> None:
     assert not (folder_of(scene).path / "secrets.json").exists()
 
 
-def test_an_interrupted_share_with_own_noise_goes_on_with_the_same_bytes(
-    make_scene: MakeScene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def noisy_scene(make_scene: MakeScene, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """The same, but the owners draw the noise."""
     monkeypatch.setattr("dpdpca_protocol.pads.chunks.CHUNK_VALUES", 20)
-    scene = make_scene(suite="pads", features=FEATURES, noise_by="owners", max_colluding=1)
-    cut(scene)
+    return make_scene(suite="pads", features=FEATURES, noise_by="owners", max_colluding=1)
+
+
+def own_noise(scene: Scene, version: int) -> list[int]:
+    return [a - b for a, b in zip(opened(scene, version), plain_sums(scene), strict=True)]
+
+
+def test_a_killed_owner_with_own_noise_goes_on_with_the_same_version_and_bytes(noisy_scene: Scene) -> None:
+    scene = noisy_scene
+    for _ in range(2):
+        cut(scene)
+    first = present(folder_of(scene).secrets()).begun.secrets[:32]
     before = dict(present(scene.proxy.upload)[1])
     assert join(scene).receipt.version == 1
+    assert pad_key(scene, 1) == first
     assert before.items() <= scene.proxy.chunks.items()
-    noise = [a - b for a, b in zip(opened(scene), plain_sums(scene), strict=True)]
+    noise = own_noise(scene, 1)
     assert noise[0] == 0
     assert sum(x != 0 for x in noise) > len(noise) - 3
+
+
+def test_a_killed_owner_with_own_noise_and_other_records_takes_a_new_version_and_new_keys(
+    noisy_scene: Scene,
+) -> None:
+    scene = noisy_scene
+    cut(scene)
+    first = present(folder_of(scene).secrets()).begun.secrets[:32]
+    before = dict(present(scene.proxy.upload)[1])
+    add_record(scene)
+    assert join(scene).receipt.version == 2
+    assert pad_key(scene, 2) != first
+    assert not set(before.values()) & set(scene.proxy.chunks.values())
+    assert own_noise(scene, 2)[0] == 0
 
 
 def test_there_is_nothing_to_prepare(scene: Scene) -> None:

@@ -47,6 +47,13 @@ def test_scales_are_not_asked_for_where_one_is_common() -> None:
         round_draft(base, SCALES)
 
 
+def test_a_base_under_paillier_is_refused_with_the_reason() -> None:
+    base = {"features": [{"name": "a", "lower": 0, "upper": 1}]}
+    check_base(base | {"suite": "pads"})
+    with pytest.raises(PolicyError, match="a chain has one suite"):
+        check_base(base | {"suite": "paillier"})
+
+
 @pytest.mark.parametrize(
     "features",
     [

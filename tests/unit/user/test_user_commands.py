@@ -113,7 +113,10 @@ def test_plan_shows_both_releases_and_warns_of_a_high_clip_norm(run: Run, draft:
     facts = json.loads(run("plan", draft, "--records", "20000", "--json")[1])
     masked, joint = facts["releases"][:2]
     assert 1.9 < masked["noise_on_a_variance"] / joint["noise_on_a_variance"] < 4
-    assert masked["bytes_per_owner"] > joint["bytes_per_owner"]
+    assert joint["bytes_per_owner"] == 8 * (1 + 4 + 10)
+    assert joint["ciphertexts_per_owner"] == 0 < masked["ciphertexts_per_owner"]
+    assert 0 < joint["minutes_per_owner"] < 1e-6 < masked["minutes_per_owner"]
+    assert "under 1 s" in out
     assert masked["delta_parts"]["mask"] > 0 == joint["delta_parts"]["mask"]
     assert 0 < joint["delta_parts"]["tails"] < 1e-20
     assert joint["continuous_gaussian"]["noise_scale"] < joint["noise_scale"]
@@ -395,7 +398,7 @@ def test_a_finished_study_is_shown_saved_and_verified(
     monkeypatch.setattr(offline, "verify_evidence", lambda *given: real(*given, key_rules=KeyRules(512)))
     status, out, _ = run("verify", study)
     assert status == 0
-    assert out.count("✓") == 7
+    assert out.count("✓") == 9
     assert len(json.loads(run("verify", study, "--json")[1])["verified"]) == 7
 
 
