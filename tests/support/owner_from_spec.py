@@ -587,8 +587,8 @@ def pairs(rows: Sequence[Sequence[int]], key: bytes) -> list[list[int]]:
     """The differences of records that are neighbours in the owner's order."""
     stream = Cipher(ChaCha20(key, bytes(16)), None).encryptor()
     buckets: list[list[Sequence[int]]] = [[] for _ in range(256)]
-    for row, bucket in zip(rows, stream.update(bytes(len(rows))), strict=True):
-        buckets[bucket].append(row)
+    for row, place in zip(rows, stream.update(bytes(len(rows))), strict=True):
+        buckets[place].append(row)
     order: list[Sequence[int]] = []
     for bucket in buckets:
         keys = struct.unpack(f"<{len(bucket)}Q", stream.update(bytes(8 * len(bucket))))

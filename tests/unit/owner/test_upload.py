@@ -39,6 +39,12 @@ def join(scene: Scene, watcher: Watcher | None = None) -> Settled:
     return actions.join(scene.desk, scene.address, prepared, watcher or Watcher())
 
 
+def plaintexts(scene: Scene) -> list[int]:
+    signed = open_manifest(scene.proxy.manifest.encoded, key_rules=KeyRules(512))
+    made = actions.prepare_join(scene.desk, scene.address, scene.location).contribution
+    return list(share_chunks._plaintexts(signed, made.sums, made.own_noise()))
+
+
 def puts(scene: Scene) -> list[str]:
     return [line for line in scene.proxy.received if line.startswith("PUT")]
 
@@ -190,13 +196,8 @@ def test_workers_in_other_processes_make_the_same_share(
     by_processes(monkeypatch, WorkerProcesses)
     encrypted: list[int] = []
     join(scene, Watcher(encrypted.append))
-    signed = open_manifest(scene.proxy.manifest.encoded, key_rules=KeyRules(512))
-    prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
-    plains = share_chunks._plaintexts(signed, prepared.contribution.sums)
-    chunks = [chunk for _, chunk in sorted(scene.proxy.chunks.items())]
-    ciphertexts = [c for chunk in chunks for c in decode_chunk(unsalted(chunk), signed.public_key)]
-    assert sum(encrypted) == len(ciphertexts)
-    assert [scene.parties.secret.decrypt(c) for c in ciphertexts] == list(plains)
+    assert decrypted(scene) == plaintexts(scene)
+    assert sum(encrypted) == len(plaintexts(scene))
 
 
 class DyingWorkers(WorkerProcesses):
@@ -239,7 +240,7 @@ def test_a_kept_ciphertext_that_the_disk_has_altered_is_never_part_of_a_share(sc
         flip_one_bit(file)
     scene.proxy.interfere = lambda request: None
     assert join(scene).receipt.version == 2
-    assert decrypted(scene) == expected(scene)
+    assert decrypted(scene) == plaintexts(scene)
 
 
 def test_altered_randomizers_are_made_anew(scene: Scene) -> None:
@@ -248,19 +249,13 @@ def test_altered_randomizers_are_made_anew(scene: Scene) -> None:
     for file in (folder.path / "blindings").iterdir():
         flip_one_bit(file)
     assert join(scene).receipt.version == 1
-    assert decrypted(scene) == expected(scene)
+    assert decrypted(scene) == plaintexts(scene)
 
 
 def decrypted(scene: Scene) -> list[int]:
     secret = scene.parties.secret
     chunks = [chunk for _, chunk in sorted(scene.proxy.chunks.items())]
     return [int(secret.decrypt(c)) for chunk in chunks for c in decode_chunk(unsalted(chunk), secret.public)]
-
-
-def expected(scene: Scene) -> list[int]:
-    signed = open_manifest(scene.proxy.manifest.encoded, key_rules=KeyRules(512))
-    contribution = actions.prepare_join(scene.desk, scene.address, scene.location).contribution
-    return list(share_chunks._plaintexts(signed, contribution.sums))
 
 
 def test_a_share_that_was_prepared_only_adds_plaintexts_and_each_blinding_serves_once(
@@ -282,9 +277,7 @@ def test_a_share_that_was_prepared_only_adds_plaintexts_and_each_blinding_serves
         join(scene)
     assert not list((folder.path / "blindings").iterdir())
     public = scene.parties.secret.public
-    signed = open_manifest(scene.proxy.manifest.encoded, key_rules=KeyRules(512))
-    prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
-    plains = iter(share_chunks._plaintexts(signed, prepared.contribution.sums))
+    plains = iter(plaintexts(scene))
     for index, chunk in sorted(scene.proxy.chunks.items()):
         kept = decode_chunk(blindings[f"{index}.bin"], public)
         for ciphertext, blinding in zip(decode_chunk(unsalted(chunk), public), kept, strict=True):
