@@ -12,7 +12,7 @@ from operator import add
 from typing import Any, Generic, Protocol
 
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.layout.blocks import BlockName, cut_blocks
+from dpdpca_protocol.layout.blocks import BlockName, Values, cut_blocks
 from dpdpca_protocol.layout.packing import BlockLayout, FlatLayout, pack, symmetric_rows
 from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.randomness import Randomness
@@ -26,7 +26,7 @@ from dpdpca_protocol.terms.figures import Figures, NoiseBy
 from dpdpca_protocol.terms.terms import EncodingTerms
 
 Records = Mapping[str, Column]
-Released = NoisyScatter | dict[BlockName, list[int]]
+Released = NoisyScatter | dict[BlockName, Values]
 
 
 class StudyTerms(EncodingTerms, Protocol):

@@ -12,7 +12,7 @@ from typing import Any
 from gmpy2 import mpz
 
 from dpdpca_protocol.errors import PolicyError
-from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.layout.blocks import BlockName, Values
 from dpdpca_protocol.layout.packing import BlockLayout
 from dpdpca_protocol.pads.keys import PadsSecret
 from dpdpca_protocol.paillier.chunks import decode_chunk
@@ -153,8 +153,8 @@ def open_pre_study(
     manifest = parse_manifest(manifest_body)
     blocks = _open_blocks(suite_of(manifest), secret, manifest.figures, chunks, cohort)
     check_blocks(blocks.noised, blocks.figures)
-    _check_records(manifest, blocks.noised[BlockName.COUNT][0])
     result = PreStudyResult.of(manifest, blocks.noised, len(cohort.shares))
+    _check_records(manifest, result.records)
     return result, time.monotonic() - begin
 
 
@@ -168,8 +168,8 @@ class _OpenedBlocks:
         figures: the study's, for the noise in `noised`.
     """
 
-    released: dict[BlockName, list[int]]
-    noised: dict[BlockName, list[int]]
+    released: dict[BlockName, Values]
+    noised: dict[BlockName, Values]
     figures: Figures
 
 
@@ -188,7 +188,7 @@ def _open_blocks(
         return _OpenedBlocks(released, released, figures)
     own = own_samplers(suite.noise_secret(secret, cohort), chunks)
     noised, twice = with_second_draw(released, figures, own)
-    return _OpenedBlocks(released, {name: suite.reduced(values) for name, values in noised.items()}, twice)
+    return _OpenedBlocks(released, noised, twice)
 
 
 def _check_records(manifest: Manifest, records: int) -> None:

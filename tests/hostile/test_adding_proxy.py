@@ -14,6 +14,7 @@ from promises import Promise
 from study_parties import PADS_SECRET, MakeManifest
 
 from dpdpca_protocol.errors import CryptographicError
+from dpdpca_protocol.layout.blocks import whole_numbers
 from dpdpca_protocol.pads.keys import ShareKeys
 from dpdpca_protocol.pads.streams import chunk_pads
 from dpdpca_protocol.randomness import OS_RANDOMNESS
@@ -67,7 +68,7 @@ class Played:
     def read(self, sent: Sequence[Words]) -> list[int]:
         """The values that the data user reads."""
         chunks = [part.tobytes() for part in sent]
-        return self.suite.open_sum(PADS_SECRET.to_bytes(), chunks, self.cohort.shares)
+        return whole_numbers(self.suite.open_sum(PADS_SECRET.to_bytes(), chunks, self.cohort.shares))
 
     def offset(self, sent: Sequence[Words]) -> list[int]:
         """θ: what was sent, less the honest chunks and the pads of the owner that works for the proxy."""

@@ -10,7 +10,7 @@ import pytest
 from study_parties import MakeManifest
 
 from dpdpca_protocol.errors import CryptographicError
-from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.layout.blocks import BlockName, Values
 from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.privacy.mechanisms import BlockGaussian
 from dpdpca_protocol.release.release import NoisyScatter
@@ -103,7 +103,7 @@ def pre_study_sum(make_manifest: MakeManifest) -> tuple[Manifest, list[int], lis
     return manifest, [123_456, -7_890, 0], manifest.figures.mechanism.draw(1)[1:]
 
 
-def denoised(manifest: Manifest, released: Mapping[BlockName, list[int]], own: list[int]) -> list[float]:
+def denoised(manifest: Manifest, released: Mapping[BlockName, Values], own: list[int]) -> list[float]:
     """The attack: the next manifest's centres are a pre-study's mean, and the proxy reads manifests."""
     mean = PreStudyResult.of(manifest, released, 3).total
     assert mean is not None

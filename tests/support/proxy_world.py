@@ -25,6 +25,7 @@ from streamed import encrypted
 from study_parties import key_for, under_paillier
 
 from dpdpca_protocol.errors import DpdpcaError
+from dpdpca_protocol.layout.blocks import whole_numbers
 from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
 from dpdpca_protocol.messages.share import ShareStatement, Withdrawal, cohort_digest
 from dpdpca_protocol.messages.study_messages import (
@@ -474,7 +475,7 @@ class OpenStudy:
         suite = suite_of(self.manifest)
         count = len(said.chunk_digests)
         chunks = [client.release_chunk(self.study, index, suite.chunk_bytes(index)) for index in range(count)]
-        return list(suite.open_sum(self.world.pads.to_bytes(), chunks, cohort))
+        return whole_numbers(suite.open_sum(self.world.pads.to_bytes(), chunks, cohort))
 
     def count_answer(self, challenge: Statement, add: int = 0) -> Statement:
         """The user's answer to the count; `add` makes it a lie."""

@@ -1,10 +1,19 @@
 """Blocks laid end to end: their lengths, what bounds them, and how values are cut back into them."""
 
+import numpy as np
 import pytest
 from study_parties import MakeManifest
 
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.layout.blocks import Block, BlockName, block_bound, block_length, cut_blocks, value_count
+from dpdpca_protocol.layout.blocks import (
+    Block,
+    BlockName,
+    block_bound,
+    block_length,
+    cut_blocks,
+    value_count,
+    whole_numbers,
+)
 
 
 def test_lengths() -> None:
@@ -36,7 +45,11 @@ def test_bounds_count_pairs_by_halves() -> None:
 def test_values_are_cut_back_into_their_blocks() -> None:
     blocks = [Block(BlockName.COUNT, 1, 9, 0), Block(BlockName.SUM, 2, 9, 3), Block(BlockName.NORMS, 3, 9, 3)]
     assert value_count(blocks) == 6
-    assert cut_blocks(blocks, range(6)) == {"count": [0], "sum": [1, 2], "norms": [3, 4, 5]}
+    expected = {"count": [0], "sum": [1, 2], "norms": [3, 4, 5]}
+    assert cut_blocks(blocks, list(range(6))) == expected
+    of_array = cut_blocks(blocks, np.arange(6))
+    assert {name: whole_numbers(values) for name, values in of_array.items()} == expected
+    assert all(isinstance(values, np.ndarray) and values.base is not None for values in of_array.values())
     for wrong in (5, 7):
         with pytest.raises(UsageError, match="the blocks have 6"):
             cut_blocks(blocks, range(wrong))
@@ -57,7 +70,8 @@ def test_figures_have_the_blocks_of_their_release_and_slots_that_hold_them(
     assert figures.value_count == value_count(figures.blocks)
     assert figures.blocks[0].tail == 0
     assert all(block.tail > 0 for block in figures.blocks[1:])
-    assert all(block.bound + block.tail < 2 ** (figures.slot_bits - 1) for block in figures.blocks)
+    most = 2 ** (figures.slot_bits - 1) if figures.slot_bits else 2**62
+    assert all(block.bound + block.tail < most for block in figures.blocks)
     assert len(figures.mechanism.draw(1)) == figures.value_count
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.layout.blocks import BlockName, whole_numbers
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.study import ReleaseKind
@@ -59,6 +59,18 @@ def test_a_flat_release_gets_it_on_every_value_but_the_count(terms: Terms, names
     assert [*again] == [BlockName.COUNT, *names]
     moved = [value - 7 for name in names for value in again[name]]
     assert sorted(moved) == list(range(1, len(moved) + 1))
+
+
+def test_arrays_get_the_same_draw_and_stay_exact_modulo_two_to_the_64() -> None:
+    figures = figures_of(JOINT)
+    noise = [*range(-(2**62), 2**62, 2**60), 5]
+    top = 2**63 - 1
+    numbers = {block.name: [top - i for i in range(block.length)] for block in figures.blocks}
+    arrays = {name: np.array(values, dtype=np.int64) for name, values in numbers.items()}
+    expected, _ = with_second_draw(numbers, figures, fixed(noise))
+    found, _ = with_second_draw(arrays, figures, fixed(noise))
+    for name, values in expected.items():
+        assert whole_numbers(found[name]) == [(value + 2**63) % 2**64 - 2**63 for value in values]
 
 
 @pytest.mark.parametrize("terms", [JOINT, MASKED], ids=["joint", "masked"])

@@ -19,7 +19,7 @@ from dpdpca_owner.records.shuffle import Shuffle
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.share_chunks import repeatable_chunks, share_chunks, share_values
 from dpdpca_owner.study_folder import StudyFolder
-from dpdpca_protocol.layout.blocks import cut_blocks
+from dpdpca_protocol.layout.blocks import cut_blocks, whole_numbers
 from dpdpca_protocol.layout.packing import symmetric_rows
 from dpdpca_protocol.paillier.chunks import decode_chunk
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey
@@ -119,7 +119,7 @@ def opened(
 ) -> list[int]:
     """The plaintexts of a share, an aggregate or a release; under pads these are the values."""
     if signed.manifest.suite is SuiteName.PADS:
-        return signed.suite.open_sum(PADS_SECRET.to_bytes(), chunks, cohort)
+        return whole_numbers(signed.suite.open_sum(PADS_SECRET.to_bytes(), chunks, cohort))
     return [int(secret.decrypt(c)) for chunk in chunks for c in decode_chunk(chunk, secret.public)]
 
 

@@ -6,7 +6,7 @@ the data user therefore adds a second draw of the same size before it reads any 
 the owners drew is unknown to the proxy, and needs no second draw.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -14,7 +14,7 @@ from math import sqrt
 from typing import Any, Self, TypeVar
 
 from dpdpca_protocol.errors import CryptographicError, MessageError
-from dpdpca_protocol.layout.blocks import NORM_BINS, OCTAVES, BlockName
+from dpdpca_protocol.layout.blocks import NORM_BINS, OCTAVES, BlockName, Values, whole_numbers
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
@@ -121,14 +121,15 @@ class PreStudyResult:
     octaves: tuple[Histogram, ...] | None
 
     @classmethod
-    def of(cls, manifest: Manifest, released: Mapping[BlockName, Sequence[int]], owners: int) -> Self:
+    def of(cls, manifest: Manifest, blocks: Mapping[BlockName, Values], owners: int) -> Self:
         """The result of a pre-study.
 
         Args:
             manifest: the study's manifest.
-            released: its blocks, after `with_second_draw` if the proxy drew the noise.
+            blocks: as released, after `with_second_draw` if the proxy drew the noise.
             owners: how many are in the cohort; if they drew the noise, each added a part of it.
         """
+        released = {name: whole_numbers(values) for name, values in blocks.items()}
         by_proxy = manifest.noise_by is NoiseBy.PROXY
         figures = replace(manifest.figures, draws=_DRAWS) if by_proxy else manifest.figures
         (records,) = released[BlockName.COUNT]
@@ -248,7 +249,7 @@ def pre_study_draws(manifest: Manifest, owners: int) -> float:
     return owners / manifest.terms.assured_shares
 
 
-def check_blocks(released: Mapping[BlockName, Sequence[int]], figures: Figures) -> None:
+def check_blocks(released: Mapping[BlockName, Values], figures: Figures) -> None:
     """Refuse numbers that no set of honest records can have produced.
 
     Raises:
@@ -258,7 +259,7 @@ def check_blocks(released: Mapping[BlockName, Sequence[int]], figures: Figures) 
         tail = figures.draws * block.tail
         most = block.bound + tail
         least = -most if block.name is BlockName.SUM else -tail
-        if not all(least <= value <= most for value in released[block.name]):
+        if not all(least <= value <= most for value in whole_numbers(released[block.name])):
             raise CryptographicError(
                 "release-implausible",
                 f"the release cannot come from honest shares: an entry of {block.name} is out of range",

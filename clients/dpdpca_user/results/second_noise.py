@@ -8,11 +8,13 @@ proxy could compute a mean with less noise.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.layout.blocks import BlockName, cut_blocks
+from dpdpca_protocol.layout.blocks import BlockName, Values, cut_blocks
 from dpdpca_protocol.layout.packing import symmetric_rows
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
 from dpdpca_protocol.records.seeded_noise import seeded_samplers
@@ -40,12 +42,13 @@ def own_samplers(secret: bytes, chunks: Iterable[bytes]) -> Samplers:
 
 
 def with_second_draw(
-    released: Mapping[BlockName, Sequence[int]], figures: Figures, sample: Samplers = EXACT
-) -> tuple[dict[BlockName, list[int]], Figures]:
+    released: Mapping[BlockName, Values], figures: Figures, sample: Samplers = EXACT
+) -> tuple[dict[BlockName, Values], Figures]:
     """The blocks of a flat release with one more draw of noise, and figures for both draws together.
 
     Args:
-        released: the opened blocks, shown to nobody yet. The proxy drew their noise.
+        released: the opened blocks, shown to nobody yet. The proxy drew their noise. Arrays hold sums modulo
+            2⁶⁴, and the noise is added to them modulo 2⁶⁴.
         figures: the figures of the study.
         sample: draws the integers.
 
@@ -57,11 +60,13 @@ def with_second_draw(
     """
     twice = _drawn_twice(figures)
     drawn = cut_blocks(figures.blocks, figures.mechanism.draw(1, sample))
-    noised = {
-        name: [value + noise for value, noise in zip(values, drawn[name], strict=True)]
-        for name, values in released.items()
-    }
-    return noised, twice
+    return {name: _plus(values, drawn[name]) for name, values in released.items()}, twice
+
+
+def _plus(values: Values, noise: Values) -> Values:
+    if isinstance(values, np.ndarray):
+        return values + np.asarray(noise, dtype=np.int64)  # numpy adds modulo 2⁶⁴
+    return [value + draw for value, draw in zip(values, noise, strict=True)]
 
 
 def with_second_noise(

@@ -9,7 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpdpca_protocol.errors import UsageError
+
+Values = Sequence[int] | NDArray[np.int64]
+"""Exact integers: of any size, or an array of 64-bit integers, which takes less memory and time."""
 
 NORM_BINS = 49
 """Bins of a histogram of norms. Each upper edge is 2^(1/4) times the edge before it."""
@@ -84,19 +90,25 @@ def block_bound(name: BlockName, max_records: int, record_bound: int, sum_bound:
     return most * sum_bound if name is BlockName.SUM else most
 
 
-def cut_blocks(blocks: Sequence[Block], values: Sequence[int]) -> dict[BlockName, list[int]]:
-    """The values of each block.
+def cut_blocks(blocks: Sequence[Block], values: Values) -> dict[BlockName, Values]:
+    """The values of each block. The blocks of an array are views of it.
 
     Raises:
         UsageError: the number of values differs from the number that the blocks hold.
     """
     if len(values) != value_count(blocks):
         raise UsageError("wrong-length", f"got {len(values)} values; the blocks have {value_count(blocks)}")
-    cut, start = {}, 0
+    cut: dict[BlockName, Values] = {}
+    start = 0
     for block in blocks:
-        cut[block.name] = list(values[start : start + block.length])
+        cut[block.name] = values[start : start + block.length]
         start += block.length
     return cut
+
+
+def whole_numbers(values: Values) -> list[int]:
+    """The values as Python's integers, which have any size."""
+    return values.tolist() if isinstance(values, np.ndarray) else list(values)
 
 
 def value_count(blocks: Iterable[Block]) -> int:

@@ -4,7 +4,7 @@ The functions take noise and mask as arguments. A mechanism draws the noise. Pap
 Algorithm 1, with the corrections that docs/spec.md lists.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from dpdpca_protocol.errors import CryptographicError
-from dpdpca_protocol.layout.blocks import Block, BlockName, cut_blocks, value_count
+from dpdpca_protocol.layout.blocks import Block, BlockName, Values, cut_blocks, value_count, whole_numbers
 from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
 from dpdpca_protocol.paillier.cipher import decrypt_many, raw_encrypt
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey
@@ -65,7 +65,7 @@ def open_flat_release(
     ciphertexts: Sequence[mpz],
     blocks: Sequence[Block],
     executor: Executor | None = None,
-) -> dict[BlockName, list[int]]:
+) -> dict[BlockName, Values]:
     """Decrypts a flat release, with the threads of `executor` if given, and cuts it into its blocks.
 
     Raises:
@@ -74,26 +74,33 @@ def open_flat_release(
     return checked_blocks(blocks, vectors.decrypt_vector(secret, ciphertexts, value_count(blocks), executor))
 
 
-def checked_blocks(blocks: Sequence[Block], values: Sequence[int]) -> dict[BlockName, list[int]]:
+def checked_blocks(blocks: Sequence[Block], values: Values) -> dict[BlockName, Values]:
     """The values of a flat release, cut into its blocks.
 
     Raises:
         CryptographicError: the count is out of range.
     """
     released = cut_blocks(blocks, values)
-    (count,) = released[BlockName.COUNT]
+    (count,) = whole_numbers(released[BlockName.COUNT])
     check_count_range(count, 1, blocks[0].bound)
     return released
 
 
-def flat_scatter(released: Mapping[BlockName, Sequence[int]], d: int) -> NoisyScatter:
+def flat_scatter(released: Mapping[BlockName, Values], d: int) -> NoisyScatter:
     """The scatter of a joint release, N·S̃ = N·R̃ − ṽ ṽᵀ, or of a release of pairs, 2·S̃ = P̃."""
-    (count,) = released[BlockName.COUNT]
+    (count,) = whole_numbers(released[BlockName.COUNT])
     if BlockName.PAIR_MOMENT in released:
-        return NoisyScatter(count, _matrix(d, released[BlockName.PAIR_MOMENT]), None, True)
-    total, moments = released[BlockName.SUM], iter(released[BlockName.SECOND_MOMENT])
+        return NoisyScatter(count, _matrix(d, _by_rows(released[BlockName.PAIR_MOMENT], d)), None, True)
+    total, moments = whole_numbers(released[BlockName.SUM]), _by_rows(released[BlockName.SECOND_MOMENT], d)
     scaled = (count * next(moments) - total[i] * total[j] for i in range(d) for j in range(i, d))
     return NoisyScatter(count, _matrix(d, scaled), tuple(total))
+
+
+def _by_rows(upper: Values, d: int) -> Iterator[int]:
+    """An upper triangle as Python's integers, which are made row by row."""
+    for row in range(d):
+        start = triangle_index(d, row, row)
+        yield from whole_numbers(upper[start : start + d - row])
 
 
 def _matrix(d: int, upper: Iterable[int]) -> tuple[tuple[int, ...], ...]:

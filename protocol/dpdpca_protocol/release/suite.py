@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdpca_protocol.errors import CryptographicError, DpdpcaError, MessageError, UsageError
+from dpdpca_protocol.layout.blocks import Values
 from dpdpca_protocol.layout.packing import FlatLayout
 from dpdpca_protocol.pads import chunks as padded
 from dpdpca_protocol.pads.keys import SEALED_KEY_BYTES, PadsSecret, ShareKeys, open_pad_key, seal_pad_key
@@ -37,9 +38,6 @@ from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 from dpdpca_protocol.wire.salts import salted_chunk
 
-_HALF = 1 << 63  # under pads, sums are read as signed 64-bit integers
-
-Values = Sequence[int] | NDArray[np.int64]
 OnDone = Callable[[int], None]
 _ADDITION_SECONDS = 2e-4
 _MULTIPLICATIONS_A_SECOND = 120_000  # with a key of 3072 bits, on one core
@@ -166,7 +164,7 @@ class Suite(Protocol):
         contents: Sequence[bytes],
         cohort: Sequence[CohortShare],
         executor: Executor | None = None,
-    ) -> list[int]:
+    ) -> Values:
         """All values of a release.
 
         Args:
@@ -179,9 +177,6 @@ class Suite(Protocol):
             CryptographicError: the release cannot be opened.
             UsageError: the secret belongs to another study.
         """
-
-    def reduced(self, values: Sequence[int]) -> list[int]:
-        """Opened values to which known integers were added, as `open_sum` would have read these sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,9 +295,6 @@ class PaillierSuite:
         key = SecretKey.from_bytes(secret)
         return self._vectors.decrypt_vector(key, ciphertexts, self.value_count, executor)
 
-    def reduced(self, values: Sequence[int]) -> list[int]:
-        return list(values)
-
     @property
     def _vectors(self) -> PaillierVectors:
         return PaillierVectors(self.public, self.slot_bits)
@@ -402,23 +394,23 @@ class PadsSuite:
         contents: Sequence[bytes],
         cohort: Sequence[CohortShare],
         executor: Executor | None = None,
-    ) -> list[int]:
+    ) -> NDArray[np.int64]:
         key = PadsSecret.from_bytes(secret)
         if not self.fits(secret):
             raise UsageError("wrong-key", "the secret key does not belong to this study")
         _check_count(len(contents), self.chunk_count)
         pad_keys = [self._pad_key(key, share) for share in cohort]
 
-        def opened(index: int) -> list[int]:
+        values = np.empty(self.value_count, dtype=np.int64)
+
+        def open_part(index: int) -> None:
             self.check_chunk(contents[index], index)
-            values: list[int] = padded.open_chunk(padded.decode(contents[index]), pad_keys, index).tolist()
-            return values
+            at = self.chunk_values(index)
+            values[at.start : at.stop] = padded.open_chunk(padded.decode(contents[index]), pad_keys, index)
 
-        parts = (map if executor is None else executor.map)(opened, range(self.chunk_count))
-        return [value for part in parts for value in part]
-
-    def reduced(self, values: Sequence[int]) -> list[int]:
-        return [(value + _HALF) % (2 * _HALF) - _HALF for value in values]
+        for _ in (map if executor is None else executor.map)(open_part, range(self.chunk_count)):
+            pass
+        return values
 
     def _pad_key(self, secret: PadsSecret, share: CohortShare) -> bytes:
         try:

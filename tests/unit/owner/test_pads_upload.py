@@ -16,6 +16,7 @@ from dpdpca_owner import actions
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_owner.upload import Settled, Watcher
 from dpdpca_protocol.errors import ConflictError, DpdpcaError
+from dpdpca_protocol.layout.blocks import whole_numbers
 from dpdpca_protocol.messages.share import ShareStatement
 from dpdpca_protocol.pads import chunks
 from dpdpca_protocol.pads.keys import ShareKeys, open_pad_key
@@ -56,7 +57,7 @@ def opened(scene: Scene, version: int = 1) -> list[int]:
     suite = suite_of(parse_manifest(scene.proxy.manifest.body))
     contents = [unsalted(chunk) for _, chunk in sorted(scene.proxy.chunks.items())]
     share = CohortShare(scene.proxy.owner, version, statement_of(scene, version).pad)
-    return suite.open_sum(PADS_SECRET.to_bytes(), contents, [share])
+    return whole_numbers(suite.open_sum(PADS_SECRET.to_bytes(), contents, [share]))
 
 
 def pad_key(scene: Scene, version: int) -> bytes:
