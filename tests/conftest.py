@@ -1,7 +1,7 @@
 """Builders for a small study. Keys are made once a session and small: their size is the point elsewhere."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from study_parties import MakeManifest, Parties, key_for, under_paillier
 
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
-from dpdpca_protocol.privacy.mechanisms import Mechanism
+from dpdpca_protocol.privacy.mechanisms import BlockGaussian, Mechanism
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.signing import IdentityKey
@@ -137,5 +137,9 @@ def world(stopped_world: ProxyWorld, enrolled_home: Path) -> ProxyWorld:
 @pytest.fixture
 def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Proxies of this process draw noise of 0, so that a release has the exact sums."""
-    honest = Mechanism.draw
-    monkeypatch.setattr(Mechanism, "draw", lambda self, count: [0] * len(honest(self, count)))
+    for kind in (Mechanism, BlockGaussian):
+        monkeypatch.setattr(kind, "draw", _silent(kind.draw))
+
+
+def _silent(honest: Callable[[Any, int], list[int]]) -> Callable[[Any, int], list[int]]:
+    return lambda self, count: [0] * len(honest(self, count))

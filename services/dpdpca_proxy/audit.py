@@ -436,14 +436,13 @@ def _check_release(trail: Trail) -> None:
 
 def _check_acts(trail: Trail) -> None:
     """Checks the data user's statements that the events `cancelled` and `opened` name."""
-    user = trail.manifest.user.ed25519
     for kind, named_by in (("cancel", "cancelled"), ("opened", "opened")):
         encoded = trail.blob(kind)
         if encoded is None:  # earlier versions did not keep `cancel`, and their events name nothing
             named = any(event.detail for event in trail.events_of(named_by))
             _demand(not named, f"the transcript names a statement {kind} that is not stored")
             continue
-        statement = verify_statement(kind, encoded, user)
+        statement = verify_statement(kind, encoded, trail.manifest.user.ed25519)
         _demand_told(trail, named_by, {"statement": statement.digest.hex()})
         if kind == "opened":
             release = _digest_of("release", trail.blob("release") or b"")

@@ -1,5 +1,6 @@
 """Chunks, statements, withdrawals: every refusal has its type and changes nothing."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from proxy_world import OpenStudy, ProxyWorld, dump, refused, slug, values_of, wait_for
 
 from dpdpca_protocol.errors import UnavailableError
+from dpdpca_protocol.messages.share import ShareStatement
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.salts import SALT_BYTES, salted_chunk, unsalted
@@ -33,9 +35,10 @@ def test_the_same_chunk_twice_is_fine_and_another_is_a_conflict(study: OpenStudy
     assert dump(world.proxy) == before
     status = client.share(study.study)
     assert (status.state, status.version, status.chunks) == ("partial", 1, frozenset({0}))
-    receipt = client.complete_share(study.study, study.claim(owner, chunks))
+    claim = study.claim(owner, chunks)
+    receipt = client.complete_share(study.study, claim)
     study.upload(owner, chunks)
-    again = client.complete_share(study.study, study.claim(owner, chunks))
+    again = client.complete_share(study.study, claim)
     assert again.encoded == receipt.encoded
     assert client.share(study.study).receipt == receipt.encoded
 
@@ -157,8 +160,8 @@ def test_a_statement_about_another_study_is_refused(study: OpenStudy) -> None:
     world, owner = study.world, study.world.owners[0]
     chunks = study.plain_chunks(values_of(3, 0))
     study.upload(owner, chunks)
-    other = OpenStudy(world, StudyId(bytes(32)), study.manifest, study.statement)
-    statement = other.claim(owner, chunks)
+    claim = ShareStatement.parse(study.claim(owner, chunks))
+    statement = replace(claim, study=StudyId(bytes(32))).sign(owner)
     assert refused(lambda: world.client(owner).complete_share(study.study, statement)).slug == "malformed"
 
 

@@ -399,7 +399,7 @@ def test_a_finished_study_is_shown_saved_and_verified(
     status, out, _ = run("verify", study)
     assert status == 0
     assert out.count("✓") == 9
-    assert len(json.loads(run("verify", study, "--json")[1])["verified"]) == 7
+    assert len(json.loads(run("verify", study, "--json")[1])["verified"]) == 9
 
 
 def test_titles_from_strangers_stay_text(run: Run, finished: tuple[UserWorld, str]) -> None:
