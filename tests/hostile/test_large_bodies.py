@@ -134,6 +134,7 @@ def test_the_largest_components_fit(world: ProxyWorld, d: int) -> None:
     statement, limit = statement_of(study, space), limit_of(study)
     assert len(statement) <= limit <= 1.2 * len(statement) + 20_000
     assert len(statement_of(study, replace(space, common=False))) <= limit
+    study.state_opened()
     path = f"{study.path}/components"
     assert world.request(world.user, "PUT", path, statement).status_code == 204
     published = world.request(world.owners[0], "GET", path)
