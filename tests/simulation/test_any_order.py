@@ -374,10 +374,19 @@ def world(parties: Parties) -> Iterator[ProxyWorld]:
         world.stop()
 
 
-@pytest.mark.parametrize(("studies", "steps"), [(6, 30), pytest.param(700, 50, marks=pytest.mark.nightly)])
-def test_any_order_of_acts(world: ProxyWorld, promise: Promise, studies: int, steps: int) -> None:
+def test_any_order_of_acts(world: ProxyWorld, promise: Promise) -> None:
+    play(world, promise, 6, 30, nightly=False)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("proxy", range(7))
+def test_any_order_of_acts_at_length(world: ProxyWorld, promise: Promise, proxy: int) -> None:
+    play(world, promise, 100, 50, nightly=True)
+
+
+def play(world: ProxyWorld, promise: Promise, studies: int, steps: int, *, nightly: bool) -> None:
+    """Studies at one proxy, each by made-up acts in a made-up order."""
     Disorder.world, Disorder.steps, Disorder.ends = world, Counter(), Counter()
-    nightly = studies > 100
     run_state_machine_as_test(
         Disorder,
         settings=settings(

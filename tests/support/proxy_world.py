@@ -502,7 +502,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -
     while not condition():
         assert time.monotonic() < deadline, "it did not come true in time"
         time.sleep(pause)
-        pause = min(1.4 * pause, 0.5)
+        pause = min(1.4 * pause, 0.2)
 
 
 def copy_home(home: Path, to: Path) -> Path:

@@ -235,8 +235,9 @@ def _is_draw(node: ast.AST) -> bool:
         case ast.Call(func=ast.Attribute(value=ast.Name(id=kind), attr="generate")):
             return kind in _KEYS
         case ast.Call(func=ast.Attribute(value=source, attr=attribute)):
-            drawn = attribute in _DRAWS and ast.unparse(source).endswith("randomness")
-            return drawn or attribute in _SAMPLERS
+            return attribute in _DRAWS and ast.unparse(source).endswith("randomness")
+        case ast.Call(func=ast.Name(id=name)):
+            return name in _SAMPLERS
     return False
 
 
@@ -305,13 +306,13 @@ def _published(node: ast.AST) -> ast.AST:
     else:
         assert isinstance(node, ast.Call)
         function = node.func
+        if isinstance(function, ast.Name):
+            return ast.parse("(lambda values: [7] * len(values))", mode="eval").body
         assert isinstance(function, ast.Attribute)
         given = ", ".join(ast.unparse(each) for each in node.args)
         if function.attr == "generate":
             kind = ast.unparse(function.value)
             text = f"{kind}.{_KEYS[kind]}"
-        elif function.attr in _SAMPLERS:
-            text = "(lambda values: [7] * len(values))"
         elif function.attr in _DRAWS:
             text = f"_public.{function.attr}({given})"
         else:

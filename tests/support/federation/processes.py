@@ -48,7 +48,7 @@ def wait_for(condition: Callable[[], Any], what: str, seconds: float = 30.0, pau
             return found
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
         time.sleep(pause)
-        pause = max(pause, min(1.4 * pause, 0.5))
+        pause = max(pause, min(1.4 * pause, 0.2))
 
 
 @dataclass
