@@ -12,6 +12,7 @@ from proxy_process import ProcessWorld, started_world
 from proxy_world import OpenStudy, dump, slug, values_of, wait_for
 from study_parties import Parties
 
+from dpdpca_protocol.wire.signing import Statement
 from dpdpca_proxy.audit import HOLDS, audit_study
 from dpdpca_runtime.http.retry import Patience
 
@@ -22,11 +23,16 @@ def world(tmp_path: Path, parties: Parties) -> Iterator[ProcessWorld]:
         yield world
 
 
-def requests(study: OpenStudy) -> list[httpx.Response]:
+def second_share(study: OpenStudy) -> tuple[list[bytes], Statement]:
+    """The next owner's chunks and its statement on them."""
+    chunks = study.plain_chunks(values_of(3, 1))
+    return chunks, study.claim(study.world.owners[1], chunks)
+
+
+def requests(study: OpenStudy, chunks: list[bytes], claim: Statement) -> list[httpx.Response]:
     """A chunk, a completion, a closing, and a question: each has to write at least its nonce."""
     world = study.world
     owner = world.owners[1]
-    chunks = study.plain_chunks(values_of(3, 1))
     return [
         world.request(
             owner,
@@ -35,7 +41,7 @@ def requests(study: OpenStudy) -> list[httpx.Response]:
             study.seal(owner, chunks[0], 1, 0),
             "application/octet-stream",
         ),
-        world.request(owner, "POST", f"{study.path}/share/complete", study.claim(owner, chunks).encoded),
+        world.request(owner, "POST", f"{study.path}/share/complete", claim.encoded),
         world.request(world.user, "GET", f"{study.path}/release"),
         world.request(owner, "GET", f"{study.path}/share"),
     ]
@@ -48,10 +54,11 @@ def limit_files(world: ProcessWorld, size: int) -> None:
 def test_a_limit_on_file_sizes(world: ProcessWorld, promise: Promise) -> None:
     study = world.open_study(3)
     receipt = study.deliver(world.owners[0], values_of(3, 0))
+    chunks, claim = second_share(study)
     pid = world.first.pid
     before = dump(world.proxy)
     limit_files(world, 4096)
-    answers = requests(study)
+    answers = requests(study, chunks, claim)
     assert {(answer.status_code, slug(answer)) for answer in answers} <= {
         (503, "storage-failing"),
         (507, "storage-full"),

@@ -20,14 +20,16 @@ from dpdpca_lab.audit.neighbours import arena_of, worst_pairs
 from dpdpca_lab.audit.releases import JointRelease, MaskedRelease, Totals, Views, integers
 from dpdpca_lab.audit.report import Claim
 from dpdpca_protocol.layout.packing import unpack
+from dpdpca_protocol.pads.chunks import add_pads, decode, encode, open_chunk
 from dpdpca_protocol.paillier.chunks import decode_chunk, encode_chunk
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.suite import PadsSuite, PaillierSuite, Suite
 from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.kem import KemKey
 from dpdpca_protocol.wire.salts import salted_chunk
 from dpdpca_proxy import worker
 from dpdpca_proxy.store.files import FileStore, product_name, release_name
@@ -35,6 +37,7 @@ from dpdpca_proxy.study_files import StudyFiles
 
 from .alpha import level
 
+STUDY = StudyId.of(b"audit")
 RECORDS = 20
 FEATURES = [{"name": f"x{i}", "lower": -1, "upper": 1} for i in range(2)]
 
@@ -42,43 +45,54 @@ FEATURES = [{"name": f"x{i}", "lower": -1, "upper": 1} for i in range(2)]
 class Proxy:
     """The worker's part of a proxy, with a folder of its own; it keeps nothing between releases."""
 
-    def __init__(self, root: Path, secret: SecretKey) -> None:
-        self.secret = secret
+    def __init__(self, root: Path, suite: Suite) -> None:
         self.files = FileStore(root)
-        self.place = StudyFiles(
-            root, StudyId.of(b"audit"), PaillierSuite(secret.public, 16, 1, 1), secrets.token_bytes(32)
-        )
+        self.place = StudyFiles(root, STUDY, suite, secrets.token_bytes(32))
 
-    def store(self, ciphertexts: list[mpz]) -> str:
+    def store(self, content: bytes) -> str:
         """The name of the products."""
-        content = salted_chunk(encode_chunk(ciphertexts, self.secret.public), OS_RANDOMNESS)
+        content = salted_chunk(content, OS_RANDOMNESS)
         product = product_name(self.place.study, 0, Digest.of(content))
         self.place.write(product, content)
         return product
 
-    def release(self, figures: Figures, records: int | None, product: str) -> list[int]:
-        """The plaintexts of a release of these products, noise and mask drawn afresh."""
+    def release(self, figures: Figures, records: int | None, product: str) -> bytes:
+        """The chunk of a release of these products, noise and mask drawn afresh."""
         token = worker.draw(self.place, figures, records)
         folder, _ = worker.make_release(self.place, figures, records, [product], token)
-        released = decode_chunk(
-            self.files.read(release_name(self.place.study, folder, 0)), self.secret.public
-        )
+        return self.files.read(release_name(self.place.study, folder, 0))
+
+
+class Paillier:
+    """A proxy whose ciphertexts are opened by a toy key."""
+
+    def __init__(self, figures: Figures, root: Path, secret: SecretKey) -> None:
+        self.secret = secret
+        counts = figures.value_count, figures.ciphertext_count
+        self.proxy = Proxy(root, PaillierSuite(secret.public, figures.slot_bits, *counts))
+
+    def store(self, ciphertexts: list[mpz]) -> str:
+        return self.proxy.store(encode_chunk(ciphertexts, self.secret.public))
+
+    def release(self, figures: Figures, records: int | None, product: str) -> list[int]:
+        """The plaintexts of a release."""
+        released = decode_chunk(self.proxy.release(figures, records, product), self.secret.public)
         return [int(self.secret.decrypt(c)) for c in released]
 
 
 class MaskedThroughTheProxy(MaskedRelease):
-    def __init__(self, figures: Figures, proxy: Proxy) -> None:
+    def __init__(self, figures: Figures, root: Path, secret: SecretKey) -> None:
         super().__init__(figures)
-        self.proxy = proxy
+        self.opened = Paillier(figures, root, secret)
 
     def play(self, totals: Totals, runs: int) -> Views:
-        vectors = PaillierVectors(self.proxy.secret.public, self.figures.slot_bits)
+        vectors = PaillierVectors(self.opened.secret.public, self.figures.slot_bits)
         encryptor = Encryptor(vectors.public, self.layout.ciphertext_count)
         share = list(self.layout.pack_share(totals.count, totals.sum, totals.second_moment))
-        product = self.proxy.store(encryptor.encrypt_many(share))
+        product = self.opened.store(encryptor.encrypt_many(share))
         values, veiled = [], []
         for _ in range(runs):
-            plains = self.proxy.release(self.figures, totals.count, product)
+            plains = self.opened.release(self.figures, totals.count, product)
             sums, blocks = plains[: self.d], iter(plains[self.d :])
             held = {}
             for i in range(self.d):
@@ -93,18 +107,36 @@ class MaskedThroughTheProxy(MaskedRelease):
 
 
 class JointThroughTheProxy(JointRelease):
-    def __init__(self, figures: Figures, proxy: Proxy) -> None:
+    def __init__(self, figures: Figures, root: Path, secret: SecretKey) -> None:
         super().__init__(figures)
-        self.proxy = proxy
+        self.opened = Paillier(figures, root, secret)
 
     def play(self, totals: Totals, runs: int) -> Views:
-        vectors = PaillierVectors(self.proxy.secret.public, self.figures.slot_bits)
+        vectors = PaillierVectors(self.opened.secret.public, self.figures.slot_bits)
         plain = [totals.count, *self.truth(totals)]
-        product = self.proxy.store(encrypted(vectors, plain))
+        product = self.opened.store(encrypted(vectors, plain))
         values = []
         for _ in range(runs):
-            packed = self.proxy.release(self.figures, None, product)
+            packed = self.opened.release(self.figures, None, product)
             count, *seen = vectors.layout(len(plain)).unpack_all(packed)
+            assert count == totals.count
+            values.append(seen)
+        return Views(integers(values), np.empty((runs, 0), dtype=object))
+
+
+class PaddedThroughTheProxy(JointRelease):
+    def __init__(self, figures: Figures, root: Path, secret: SecretKey) -> None:
+        super().__init__(figures)
+        self.proxy = Proxy(root, PadsSuite(KemKey.generate().public, STUDY, figures.value_count))
+
+    def play(self, totals: Totals, runs: int) -> Views:
+        plain = np.array([totals.count, *self.truth(totals)], dtype=np.int64)
+        pad_key = secrets.token_bytes(32)
+        product = self.proxy.store(encode(add_pads(pad_key, 0, plain)))
+        values = []
+        for _ in range(runs):
+            released = decode(self.proxy.release(self.figures, None, product))
+            count, *seen = open_chunk(released, [pad_key], 0).tolist()
             assert count == totals.count
             values.append(seen)
         return Views(integers(values), np.empty((runs, 0), dtype=object))
@@ -114,20 +146,32 @@ class JointThroughTheProxy(JointRelease):
     "runs", [pytest.param(200, id="few"), pytest.param(2000, id="many", marks=pytest.mark.nightly)]
 )
 @pytest.mark.parametrize(
-    ("kind", "through"), [("masked", MaskedThroughTheProxy), ("joint", JointThroughTheProxy)]
+    ("kind", "suite", "through"),
+    [
+        ("masked", "paillier", MaskedThroughTheProxy),
+        ("joint", "paillier", JointThroughTheProxy),
+        ("joint", "pads", PaddedThroughTheProxy),
+    ],
 )
 def test_what_the_proxy_releases_is_what_the_games_play(
     kind: str,
-    through: type[MaskedThroughTheProxy | JointThroughTheProxy],
+    suite: str,
+    through: type[MaskedThroughTheProxy | JointThroughTheProxy | PaddedThroughTheProxy],
     runs: int,
     make_manifest: MakeManifest,
     toy_key: SecretKey,
     tmp_path: Path,
 ) -> None:
     manifest = make_manifest(
-        release=kind, features=FEATURES, epsilon=2, delta="0.04", max_records=RECORDS, min_records=RECORDS
+        release=kind,
+        suite=suite,
+        features=FEATURES,
+        epsilon=2,
+        delta="0.04",
+        max_records=RECORDS,
+        min_records=RECORDS,
     )
-    release = through(manifest.figures, Proxy(tmp_path, toy_key))
+    release = through(manifest.figures, tmp_path, toy_key)
     pairs = worst_pairs(manifest, arena_of(manifest), RECORDS)[:1]
     report = audit(release, pairs, Claim.of(manifest), runs, alpha=level())
     assert report.holds, report.facts()

@@ -320,9 +320,10 @@ def test_the_same_share_twice_and_another_under_its_version(federation: Federati
     assert (early.status_code, slug_of(early)) == (409, "share-incomplete")
     assert client.share(study.id).state == "partial"
 
-    receipt = client.complete_share(study.id, claim(study, key, chunks))
+    stated = claim(study, key, chunks)
+    receipt = client.complete_share(study.id, stated)
     before = state_of(federation, study)
-    assert client.complete_share(study.id, claim(study, key, chunks)).encoded == receipt.encoded
+    assert client.complete_share(study.id, stated).encoded == receipt.encoded
     client.put_chunk(study.id, 1, 0, seal_chunk(study, key, chunks[0], 1, 0))
     for again in (
         send(federation, key, "PUT", put, sealed, CHUNK_MEDIA_TYPE),

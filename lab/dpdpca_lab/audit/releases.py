@@ -25,7 +25,7 @@ from dpdpca_protocol.privacy.mechanisms.discrete_laplace import discrete_laplace
 from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
 from dpdpca_protocol.records.scatter import SecondMoments
-from dpdpca_protocol.reference import block_layout, flat_layout, flat_release, masked_release, plaintexts
+from dpdpca_protocol.reference import block_layout, masked_release, plaintexts, vectors_of
 from dpdpca_protocol.release.ciphers import UNENCRYPTED
 from dpdpca_protocol.release.release import draw_mask
 from dpdpca_protocol.study import ReleaseKind
@@ -316,12 +316,13 @@ def flat_views(figures: Figures, values: Sequence[int], noise: Integers) -> View
     """What the data user sees in flat releases of the same values, without the count.
 
     Args:
-        figures: define how values are packed.
+        figures: define the order of the values, and how they are packed.
         values: the totals in the order of a share, with the count first.
         noise: (runs, len(values)).
     """
-    aggregate, layout = plaintexts(figures, values), flat_layout(figures)
-    seen = [layout.unpack_all(flat_release(figures, aggregate, drawn, UNENCRYPTED)) for drawn in noise]
+    vectors = vectors_of(figures, UNENCRYPTED)
+    aggregate = vectors.encrypt(values)
+    seen = [vectors.decrypt(vectors.add_plain(aggregate, drawn)) for drawn in noise]
     return Views(integers(seen)[:, 1:], np.empty((len(noise), 0), dtype=object))
 
 
