@@ -22,6 +22,8 @@ from promises import Promise
 
 from dpdpca_user_service.transform.scores import AT_ONCE, MOST_VALUES
 
+pytestmark = pytest.mark.system  # unpacks gigabytes
+
 MOST_GROWTH = 512 * MB
 LEVELLED = made_model(LEVELS)
 SINGLE = made_model(NUMBERS[:1])

@@ -29,6 +29,8 @@ from dpdpca_user.home import EnrolledProxy, UserHome
 from dpdpca_user.results.model import Model
 from dpdpca_user_service.routes.requests import DRAFT_LIMIT_BYTES
 
+pytestmark = pytest.mark.system  # messages of many megabytes
+
 MB = 1024 * 1024
 MOST_GROWTH = 512 * MB
 JSON, TOML = "application/json", "application/toml"

@@ -83,7 +83,9 @@ def settings_of(table: Table) -> dict[str, Setting]:
     }
 
 
-@pytest.mark.parametrize("load", [terrain, covtype, insurance, musk])
+@pytest.mark.parametrize(
+    "load", [terrain, covtype, *(pytest.param(load, marks=pytest.mark.nightly) for load in (insurance, musk))]
+)
 def test_the_formula_is_near_what_it_takes(load: Callable[[], Table]) -> None:
     """Within 0.9 and 1.35 where clipping leaves the component its direction and the next is not close."""
     for name, setting in settings_of(load()).items():

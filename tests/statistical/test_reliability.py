@@ -17,7 +17,8 @@ from dpdpca_protocol.result.components import Components
 from dpdpca_user.results.correlation import DENOISE_FROM, correlation_components, never_noise
 from dpdpca_user.results.reliability import Reliability, assess_release
 
-SETS = [terrain, pytest.param(digits, marks=pytest.mark.nightly), covtype, insurance, musk]
+BY_NIGHT = (digits, covtype, insurance)
+SETS = [terrain, musk, *(pytest.param(load, marks=pytest.mark.nightly) for load in BY_NIGHT)]
 
 
 def about_the_mean(table: Table, epsilon: float) -> Clipped:

@@ -25,8 +25,6 @@ from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.salts import salted_chunk
 from dpdpca_protocol.wire.sealing import chunk_info, seal
 
-pytestmark = pytest.mark.system  # a minute on a quiet machine
-
 MB = 10**6
 COLUMNS = 8
 FEATURES = [{"name": f"f{i}", "lower": 0, "upper": 1000} for i in range(COLUMNS)]

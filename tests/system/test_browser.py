@@ -27,8 +27,6 @@ from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_user.results.report import render_report
 
-pytestmark = pytest.mark.system
-
 # No traffic of the browser's own, and every name but this machine's leads nowhere.
 QUIET = (
     "--headless",

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.system
-
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE_TOOL = Path(os.environ.get("COMPOSE_ENGINE", ROOT.parent / "shared" / "tools" / "compose-engine.sh"))
 BASE_IMAGE = "python:3.11-slim-bookworm"

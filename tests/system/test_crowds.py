@@ -30,8 +30,6 @@ from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_runtime.http.retry import Patience
 
-pytestmark = pytest.mark.system  # a minute on a quiet machine
-
 GIGABYTE = 10**9
 D = 215
 """Features of a study whose share is 200 KB and some, in one chunk."""

@@ -8,7 +8,6 @@ import pytest
 from federation.demo import left_behind, start_demo
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_demo_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     process = start_demo(tmp_path, "--out", str(tmp_path / "report.html"))

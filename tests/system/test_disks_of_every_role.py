@@ -20,8 +20,6 @@ from federation.records import draft, patients, write_csv
 from federation.world import Federation, tree
 from promises import Promise
 
-pytestmark = pytest.mark.system
-
 MEGABYTES = 16
 RECORDS = 100
 NO_ROOM = re.compile("No space left on device|disk (of the database )?is full")

@@ -20,8 +20,6 @@ from federation.world import Federation
 
 from dpdpca_user import FederatedPCA
 
-pytestmark = pytest.mark.system
-
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / ".venv-generated-client" / "bin"
 SCRIPT = ROOT / "tests" / "support" / "generated_study.py"

@@ -41,8 +41,6 @@ from dpdpca_runtime.http import exchange
 from dpdpca_runtime.http.answers import StudyUpdate
 from dpdpca_runtime.http.client import ProxyClient
 
-pytestmark = pytest.mark.system
-
 SIZES = (900, 700, 400)
 LIMIT = "    client_max_body_size 64m;\n"
 TO_PROXY = "        proxy_pass http://127.0.0.1:8440;\n        # Requests"

@@ -24,8 +24,6 @@ from terminal import ROOT, Terminal, copy_of_checkout, lend_packages, plain_envi
 
 from dpdpca_cli.federation.processes import free_port
 
-pytestmark = pytest.mark.system  # a minute on a quiet machine
-
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 PICTURE, DEMO, STUDY, PYTHON = (block for _, block in BLOCKS)

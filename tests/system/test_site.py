@@ -8,8 +8,6 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-pytestmark = pytest.mark.system  # installs the generator
-
 ROOT = Path(__file__).resolve().parents[2]
 ADDRESSES = {"href", "src", "srcset", "action", "data", "poster", "content"}
 

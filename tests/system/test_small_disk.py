@@ -15,8 +15,6 @@ from study_parties import Parties
 from dpdpca_proxy.audit import HOLDS, audit_study
 from dpdpca_runtime.http.retry import Patience
 
-pytestmark = pytest.mark.system
-
 MEGABYTES = 4
 
 

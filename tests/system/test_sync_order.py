@@ -19,7 +19,6 @@ def own_world(tmp_path: Path, parties: Parties) -> Iterator[ProcessWorld]:
         yield world
 
 
-@pytest.mark.system
 def test_everything_is_synced_before_a_receipt_leaves(
     own_world: ProcessWorld, tmp_path: Path, promise: Promise
 ) -> None:

@@ -15,8 +15,6 @@ from terminal import ROOT, Terminal, copy_of_checkout, lend_packages, plain_envi
 
 from dpdpca_cli.federation.processes import free_port
 
-pytestmark = pytest.mark.system  # a minute on a quiet machine
-
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r'^```(\w+)(?: title="([\w.]+)")?\n(.*?)^```', PAGE, re.DOTALL | re.MULTILINE)
 

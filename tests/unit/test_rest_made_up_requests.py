@@ -24,6 +24,8 @@ from dpdpca_user.planning.lint import TOML_MEDIA_TYPE
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.work import MadeKey
 
+pytestmark = pytest.mark.system  # hundreds of requests for each service
+
 QUICK = settings(
     max_examples=3,
     derandomize=True,
