@@ -20,7 +20,7 @@ test: .venv/dev.stamp ## the linters, and all tests but the federations of real 
 	@$(MAKE) --no-print-directory --jobs 2 lint suite
 
 suite: .venv/compiled.stamp
-	$(IN_MEMORY) $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 25 -m "not system and not nightly" $(NO_HANG)
+	$(IN_MEMORY) $(BIN)/pytest -n 6 --dist loadfile --no-loadscope-reorder --durations 25 -m "not system and not nightly" $(NO_HANG)
 
 nightly: .venv/dev.stamp ## crashes, simulation and statistics at length, mutants of the core: some two hours on two cores
 	$(IN_MEMORY) $(BIN)/pytest -n 2 -m nightly

@@ -25,8 +25,15 @@ pytest_plugins = ["declared_problems", "promises", "schema_of_drafts"]
 settings.register_profile("dpdpca", deadline=None)
 settings.load_profile("dpdpca")
 
+TESTS = Path(__file__).parent
+FOLDERS_OF_SHORT_FILES = {"docs", "hostile", "properties", "vectors"}
 TOY_BITS = 512
 CLOSES_AT = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Short files come last, so that no worker begins a long one when the others have ended."""
+    items.sort(key=lambda item: item.path.relative_to(TESTS).parts[0] in FOLDERS_OF_SHORT_FILES)
 
 
 @pytest.fixture(scope="session", autouse=True)

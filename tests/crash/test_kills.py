@@ -62,12 +62,12 @@ class Crowd:
         """Until there is a receipt, or the study is closed."""
         owner = self.study.world.owners[place]
         chunks = self.study.plain_chunks(values_naming(place))
+        claim: Statement | None = None
         while self.is_in_time():
             try:
                 self.study.upload(owner, chunks)
-                receipt = self.study.world.client(owner).complete_share(
-                    self.study.study, self.study.claim(owner, chunks)
-                )
+                claim = claim or self.study.claim(owner, chunks)
+                receipt = self.study.world.client(owner).complete_share(self.study.study, claim)
             except UnavailableError:
                 self.over.wait(0.02)
             except ConflictError as error:
