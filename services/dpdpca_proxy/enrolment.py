@@ -14,12 +14,13 @@ from dpdpca_protocol.errors import (
     UsageError,
 )
 from dpdpca_protocol.messages.study_messages import ROLES, Enrolment
+from dpdpca_protocol.pads.masks import check_blinding_key
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.fields import read_text, time_text
 from dpdpca_protocol.wire.http import WINDOW_SECONDS
 from dpdpca_protocol.wire.identifiers import Digest, PartyId
-from dpdpca_protocol.wire.signing import verify_statement
+from dpdpca_protocol.wire.signing import OWNER, verify_statement
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.store.log import append_entry
 from dpdpca_proxy.store.parties import (
@@ -87,7 +88,8 @@ def enrol(proxy: Proxy, untrusted: bytes) -> PartyRow:
 
     Raises:
         MessageError: the request is malformed, or meant for another proxy.
-        CryptographicError: `unfit-sealing-key`, nothing can be sealed to the owner's key.
+        CryptographicError: `unfit-sealing-key`, nothing can be sealed to the owner's key;
+            `unfit-blinding-key`, its key for blinding has low order.
         AuthenticationError: `bad-signature`, `invitation-unknown`, `invitation-used`, `invitation-expired`.
         ConflictError: `already-enrolled`, under another invitation.
     """
@@ -102,7 +104,10 @@ def enrol(proxy: Proxy, untrusted: bytes) -> PartyRow:
             "the enrolment statement is for another proxy",
             "fetch this proxy's card and enrol again",
         )
-    kem = None if enrolment.role == "user" else enrolment.identity.sealing_key
+    kem = None
+    if enrolment.role == OWNER:
+        kem = enrolment.identity.sealing_key
+        check_blinding_key(enrolment.identity.blinding_key)
     token = request["invitation"]
     if not isinstance(token, str) or len(token) != 2 * TOKEN_BYTES or not token.isascii():
         raise AuthenticationError(

@@ -200,6 +200,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "unfit-modulus": ProblemKind(
         422, "the study's modulus or its proof is not acceptable", "create the study again with a new key"
     ),
+    "unfit-blinding-key": ProblemKind(422, "a key for blinding protects nothing", "its owner makes new keys"),
     "unfit-sealing-key": ProblemKind(422, "nothing can be sealed to the key", "make new keys"),
     "unknown-key": ProblemKind(401, "no enrolled party has this key", "enrol first"),
     "unknown-level": ProblemKind(
