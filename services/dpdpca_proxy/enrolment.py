@@ -13,6 +13,7 @@ from dpdpca_protocol.errors import (
     UnavailableError,
     UsageError,
 )
+from dpdpca_protocol.messages.parties import signed_keys
 from dpdpca_protocol.messages.study_messages import ROLES, Enrolment
 from dpdpca_protocol.pads.masks import check_blinding_key
 from dpdpca_protocol.terms.manifest import Manifest
@@ -33,6 +34,7 @@ from dpdpca_proxy.store.parties import (
     insert_nonce,
     insert_party,
     list_parties,
+    list_statements,
     use_invitation,
 )
 
@@ -159,7 +161,8 @@ def check_named_parties(proxy: Proxy, manifest: Manifest) -> None:
     """Checks that a manifest gives its data user and its participants the names that the operator gave them.
 
     The data user writes the manifest, but owners decide by these names whom they trust with their sums. Each
-    participant must also have a `kem`, because it could not join the study without one.
+    participant must also have a `kem`, because it could not join the study without one, and in a blinded
+    study the `x25519` in the manifest.
 
     Raises:
         PolicyError: `manifest-refused`.
@@ -175,11 +178,26 @@ def check_named_parties(proxy: Proxy, manifest: Manifest) -> None:
                 " nothing can be sealed to them",
                 "ask this owner to run: dpdpca owner rotate; or name the participants without this owner",
             )
+    if manifest.is_blinded:
+        _check_blinding_keys(proxy, manifest)
+
+
+def _check_blinding_keys(proxy: Proxy, manifest: Manifest) -> None:
+    statements = party_statements(proxy)
+    for place, owner in enumerate(manifest.participants, 1):
+        if signed_keys(statements[PartyId.of(owner.ed25519)], owner.ed25519).x25519 != owner.x25519:
+            raise _misnamed(f"participant {place} of the manifest is enrolled with another x25519")
 
 
 def all_parties(proxy: Proxy) -> list[PartyRow]:
     with proxy.database.reading("list parties") as connection:
         return list_parties(connection)
+
+
+def party_statements(proxy: Proxy) -> dict[PartyId, bytes]:
+    """For each party, the enrolment or rotation in which it has signed its keys."""
+    with proxy.database.reading("list statements of parties") as connection:
+        return list_statements(connection)
 
 
 def party_of(proxy: Proxy, party: PartyId) -> PartyRow | None:

@@ -30,6 +30,7 @@ from dpdpca_protocol.messages.share import ShareStatement, Withdrawal, cohort_di
 from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, ReleaseStatement, StudyAct
 from dpdpca_protocol.messages.transcript import verify_transcript
 from dpdpca_protocol.pads.keys import PadsSecret
+from dpdpca_protocol.pads.masks import PairKey, pair_keys
 from dpdpca_protocol.paillier.chunks import decode_chunk, encode_chunks
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
@@ -41,7 +42,7 @@ from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty, StudyKey
 from dpdpca_protocol.terms.signed_manifest import sign_manifest, suite_of
 from dpdpca_protocol.terms.terms import SuiteName
-from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.salts import salted_chunk
 from dpdpca_protocol.wire.sealing import chunk_info, seal
 from dpdpca_protocol.wire.signing import IdentityKey, Statement, verify_statement
@@ -277,7 +278,7 @@ class ProxyWorld:
         )
         participants = (
             tuple(
-                Participant(f"Hospital {letter}", owner.public.ed25519)
+                Participant(f"Hospital {letter}", owner.public.ed25519, owner.public.x25519)
                 for letter, owner in zip("ABCDEFGH", self.owners, strict=False)
             )
             if named
@@ -345,9 +346,18 @@ class OpenStudy:
         suite, figures = suite_of(self.manifest), self.manifest.figures
         noisy = [x + g for x, g in zip(values, figures.own_noise(), strict=False)]
         begun = suite.begin(owner.public.party_id, version, OS_RANDOMNESS)
-        make = suite.chunk_maker(begun.secrets, OS_RANDOMNESS)
+        make = suite.chunk_maker(begun.secrets, OS_RANDOMNESS, pairs=self.pairs(owner))
         parts = (noisy[at.start : at.stop] for at in map(suite.chunk_values, range(suite.chunk_count)))
         return [make(index, part)(lambda count: None) for index, part in enumerate(parts)], begun.pad
+
+    def pairs(self, owner: IdentityKey) -> tuple[PairKey, ...]:
+        """The keys that an owner shares with the others in a blinded study."""
+        if not self.manifest.is_blinded:
+            return ()
+        named = {PartyId.of(each.ed25519): each.x25519 or b"" for each in self.manifest.participants}
+        mine = owner.public.party_id
+        del named[mine]
+        return pair_keys(owner.blinding_key, mine, named, self.study)
 
     def seal(self, owner: IdentityKey, chunk: bytes, version: int, position: int) -> bytes:
         info = chunk_info(self.study, owner.public.party_id, version, position)
