@@ -136,7 +136,7 @@ def _rebuild(desk: Desk, reason: str, key: bytes) -> Rebuilt:
     doubts = tuple(doubt for each in booked for doubt in each.doubts)
     lost_rho = max(Fraction(0), head.live_rho - ledger.live_rho) if head else Fraction(0)
     lost_entries = max(0, head.length - kept) if head else 0
-    ledger.add_all(recover(ledger, reason[:200], lost_entries, lost_rho, check, time))
+    ledger.add_all(recover(ledger, reason[:200], lost_entries, lost_rho, check, time, desk.owner.parties))
     return Rebuilt(ledger, reason, kept, lost_entries, found, doubts, lost_rho, keeps)
 
 

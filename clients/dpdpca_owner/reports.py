@@ -13,7 +13,7 @@ from dpdpca_owner.study_checks import RefusedTermsError, read_terms
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.errors import DpdpcaError, IntegrityError, NotFoundError, UnavailableError
 from dpdpca_protocol.messages.share import Receipt
-from dpdpca_protocol.study import StudyState
+from dpdpca_protocol.study import RELEASED_STATES, TERMINAL_STATES, StudyState
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.signing import named_head
 from dpdpca_runtime.http.address import StudyAddress
@@ -128,6 +128,8 @@ def status(desk: Desk, address: StudyAddress) -> Report:
         check_extends(before[1] if before else (), transcript)
         folder.save_seen(facts.to_body(), transcript)
     book_receipt(desk, folder)
+    if facts.state in TERMINAL_STATES | RELEASED_STATES:
+        folder.drop_share()
     booked = ledger.refund_cancelled(address.study, transcript, desk.now())
     return _report(address, facts, inclusion, booked, folder)
 

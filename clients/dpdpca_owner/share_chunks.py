@@ -1,7 +1,7 @@
 """The chunks of a share. Chunks are encrypted ahead of time, and kept on disk until the receipt arrives."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from itertools import count, islice
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.layout.packing import BlockLayout
+from dpdpca_protocol.pads.masks import PairKey
 from dpdpca_protocol.paillier.chunks import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk
 from dpdpca_protocol.paillier.cipher import Encryptor, add_plain, encode_signed
 from dpdpca_protocol.paillier.keys import PublicKey
@@ -99,6 +100,7 @@ def repeatable_chunks(
     values: NDArray[np.int64],
     randomness: Randomness,
     on_made: OnEncrypted = lambda count: None,
+    pairs: Sequence[PairKey] = (),
 ) -> Iterator[bytes]:
     """The unsealed chunks of a share in order, where the same secrets and values always give the same chunks.
 
@@ -108,8 +110,9 @@ def repeatable_chunks(
         values: of the whole share.
         randomness: not used by suites that repeat chunks.
         on_made: called with the number of new values since its last call.
+        pairs: the keys that this owner shares with the others in a blinded study.
     """
-    make = suite.chunk_maker(begun.secrets, randomness)
+    make = suite.chunk_maker(begun.secrets, randomness, pairs=pairs)
     for index in range(suite.chunk_count):
         at = suite.chunk_values(index)
         yield make(index, values[at.start : at.stop])(on_made)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 import httpx
@@ -233,7 +234,7 @@ class ProxyWorld:
 
     def enrol_all(self) -> None:
         self.enrol(self.user, "user", "Institute")
-        for letter, owner in zip("ABCDEFGH", self.owners, strict=False):
+        for letter, owner in zip(ascii_uppercase, self.owners, strict=False):
             self.enrol(owner, "owner", f"Hospital {letter}")
 
     # raw requests
@@ -279,7 +280,7 @@ class ProxyWorld:
         participants = (
             tuple(
                 Participant(f"Hospital {letter}", owner.public.ed25519, owner.public.x25519)
-                for letter, owner in zip("ABCDEFGH", self.owners, strict=False)
+                for letter, owner in zip(ascii_uppercase, self.owners, strict=False)
             )
             if named
             else ()

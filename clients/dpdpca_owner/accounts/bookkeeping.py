@@ -5,7 +5,7 @@ itself. The caller first writes the entries to the disk and then adds them to th
 here, against the keys that were booked with the charge.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -18,7 +18,7 @@ from dpdpca_protocol.errors import AuthenticationError, ConflictError, PolicyErr
 from dpdpca_protocol.messages.share import Receipt
 from dpdpca_protocol.messages.transcript import verify_transcript
 from dpdpca_protocol.wire.fields import decimal_text, read_time
-from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import verify_statement
 
 _SHOWN_DIGITS = 8
@@ -148,7 +148,7 @@ def settle(ledger: Ledger, receipt: bytes, time: str) -> list[Entry]:
             # The ledger shows the share as withdrawn, but the proxy has it.
             batch.add("found", charge_body(spend.charge, spend.data_set))
         batch.add("commit", detail)
-    elif spend.is_live:
+    elif spend.is_live and said.study not in ledger.sent:
         if read_time(said.time, "time") > spend.charge.closes_at:
             raise PolicyError(
                 "late-withdrawal",
@@ -169,7 +169,7 @@ def refund_cancelled(ledger: Ledger, study: StudyId, transcript: Sequence[bytes]
         AuthenticationError, MessageError: the transcript belongs to another study or another proxy.
     """
     spend = ledger.spend(study)
-    if spend is None or not spend.is_live:
+    if spend is None or not spend.is_live or study in ledger.sent:
         return []
     events = verify_transcript(transcript, study, spend.charge.proxy)
     # `verify_transcript` allows no cancellation after a release and no release after a cancellation.
@@ -179,6 +179,18 @@ def refund_cancelled(ledger: Ledger, study: StudyId, transcript: Sequence[bytes]
     detail = {"evidence": evidence.hex(), "study": study.hex(), "version": spend.version}
     batch = _batch(ledger, time)
     batch.add("refund", {**detail, "why": SpendState.CANCELLED.value})
+    return batch.entries
+
+
+def begin_sending(ledger: Ledger, study: StudyId, values: Digest, time: str) -> list[Entry]:
+    """The entry that must be on disk before the first byte of a blinded share leaves.
+
+    From then on the study is not refunded: the proxy and the data user may have opened the sum of all shares
+    before they sign that the study is cancelled.
+    """
+    batch = _batch(ledger, time)
+    if study not in ledger.sent:
+        batch.add("sending", {"study": study.hex(), "values": values.hex()})
     return batch.entries
 
 
@@ -203,7 +215,13 @@ def find(ledger: Ledger, charge: Charge, time: str) -> list[Entry]:
 
 
 def recover(
-    ledger: Ledger, reason: str, lost_entries: int, lost_rho: Fraction, key_check: Digest, time: str
+    ledger: Ledger,
+    reason: str,
+    lost_entries: int,
+    lost_rho: Fraction,
+    key_check: Digest,
+    time: str,
+    owners: Iterable[PartyId] = (),
 ) -> list[Entry]:
     """The entry that records a loss.
 
@@ -217,6 +235,7 @@ def recover(
         lost_rho: the ρ of these entries; it counts in every data set.
         key_check: digest of the key that fingerprints use from now on.
         time: now, RFC 3339 UTC.
+        owners: the ids of the owner's keys up to now. Blinded studies need newer ones.
     """
     batch = _batch(ledger, time)
     detail = {
@@ -224,6 +243,7 @@ def recover(
         "key": key_check.hex(),
         "lost_entries": lost_entries,
         "lost_rho": rational_text(lost_rho),
+        "owners": sorted(owner.hex() for owner in owners),
         "reason": reason,
     }
     batch.add("recovered", detail)

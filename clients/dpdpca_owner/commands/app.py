@@ -307,6 +307,31 @@ def status(
             raise each.error
 
 
+@app.command(epilog=f'Example: dpdpca owner trust {_STUDY} "Hospital B" --words "twelve words"')
+def trust(
+    address: Address,
+    name: Annotated[str, typer.Argument(help="The other owner, as the study names it.")],
+    words: Annotated[
+        str | None, typer.Option(help="The words that the other owner told you; asked for if missing.")
+    ] = None,
+    home: Home = None,
+    ca_file: CaFile = None,
+    passphrase_file: Passphrase = None,
+    as_json: AsJson = False,
+) -> None:
+    """Note that you have compared the words of another owner with that owner."""
+    from dpdpca_owner import actions
+
+    place = parse_address(address)
+    if words is None:
+        need_terminal("compare words")
+        words = str(typer.prompt(f"The words that {name} told you", err=True))
+    shown = actions.trust(open_desk(home, ca_file, passphrase_file), place, name, words)
+    print_facts(
+        as_json, {"name": name, "words": shown}, f"these are the words of {name}: noted\nwords  {shown}"
+    )
+
+
 @app.command(epilog=f"Example: dpdpca owner withdraw {_STUDY}")
 def withdraw(
     address: Address,
