@@ -57,7 +57,7 @@ def _bench(
         features, owners, key_bits, ReleaseKind(release), cores, rounds, suite=SuiteName(suite)
     )
     if size.suite is SuiteName.PADS:
-        measured = getattr(padded, f"bench_{phase}")(size)
+        measured = padded.PHASES[phase](size)
     else:
         measured = getattr(phases, f"bench_{phase}")(size, load_peer(against, key_bits, cores))
     facts = {

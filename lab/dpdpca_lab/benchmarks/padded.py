@@ -7,7 +7,7 @@ seal of an owner's chunks, one addition for each value and owner, or one ChaCha2
 import hashlib
 import secrets
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,6 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
 from dpdpca_lab.benchmarks.measure import Measured
 from dpdpca_lab.benchmarks.phases import Clock, Size, random_moments
-from dpdpca_owner.share_chunks import repeatable_chunks
 from dpdpca_protocol.pads.keys import PadsSecret
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.suite import CohortShare, PadsSuite
@@ -37,7 +36,9 @@ def bench_encrypt(size: Size) -> Measured:
 
     def run() -> None:
         begun = suite.begin(_OWNER, 1, OS_RANDOMNESS)
-        for chunk in repeatable_chunks(suite, begun, values, OS_RANDOMNESS):
+        make = suite.chunk_maker(begun.secrets, OS_RANDOMNESS)
+        for index, at in enumerate(map(suite.chunk_values, range(suite.chunk_count))):
+            chunk = make(index, values[at.start : at.stop])(lambda count: None)
             Digest.of(chunk)
             seal(chunk, secret.public, info)
 
@@ -115,6 +116,14 @@ def bench_decrypt(size: Size) -> Measured:
         return clock() - begin
 
     return _measured(size, "decrypt", run, bare)
+
+
+PHASES: Mapping[str, Callable[[Size], Measured]] = {
+    "encrypt": bench_encrypt,
+    "aggregate": bench_aggregate,
+    "release": bench_release,
+    "decrypt": bench_decrypt,
+}
 
 
 def _study(size: Size) -> tuple[PadsSecret, PadsSuite]:

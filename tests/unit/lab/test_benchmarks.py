@@ -43,7 +43,7 @@ def test_every_phase_is_measured_beside_its_floor_and_a_peer(phase: str, release
 @pytest.mark.parametrize("phase", PHASES)
 def test_every_phase_under_pads_is_measured_beside_its_floor(phase: str) -> None:
     size = phases.Size(30, 3, 0, ReleaseKind.JOINT, 2, rounds=1, suite=SuiteName.PADS)
-    facts = getattr(padded, f"bench_{phase}")(size).facts()
+    facts = padded.PHASES[phase](size).facts()
     assert all(facts[name] > 0 for name in PROMISED - {"ratio_to_peer"})
     assert facts["ratio_to_peer"] is None
     json.dumps(facts)
