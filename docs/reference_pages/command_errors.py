@@ -232,6 +232,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Restore the right key file, or make another home for another party.",
     ),
     "out-of-memory": ("A worker process ran out of memory.", "Free memory and try again."),
+    "participant-key-changed": (
+        "Another owner is known here with another key for blinding.",
+        "Ask that owner. Only after it has confirmed its keys, delete the file that the error names.",
+    ),
     "participant-key-given-up": (
         "An owner had replaced the named key before the study was created.",
         "Ask the data user for a new study.",
