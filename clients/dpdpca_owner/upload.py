@@ -309,7 +309,7 @@ class ShareSender:
         workers = worker_count(self._signed.manifest)
         with (
             WorkerProcesses(workers) if workers > 1 else nullcontext() as encrypting,
-            WorkerThreads(_CHUNKS_ON_THEIR_WAY) as sending,
+            WorkerThreads(_CHUNKS_ON_THEIR_WAY) as senders,
         ):
             chunks = (
                 share_chunks(
@@ -331,7 +331,7 @@ class ShareSender:
                 digests.append(Digest.of(chunk))
                 if index not in arrived:
                     collect(_CHUNKS_ON_THEIR_WAY - 1)
-                    under_way.add(sending.submit(deliver, index, chunk))
+                    under_way.add(senders.submit(deliver, index, chunk))
             collect(0)
         receipt = self._claim(version, digests, None if begun is None else begun.pad)
         return Settled(Outcome.DONE, receipt, len(sent), sum(sent))

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection, Row, or_, select
+from sqlalchemy import Connection, or_, select
 
 from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.study import StudyState
@@ -80,7 +80,7 @@ def check_planned_distance(connection: Connection, row: StudyRow) -> None:
         raise PolicyError("cohort-too-close", problem, "name the same owners, or more new ones")
 
 
-def _too_close(connection: Connection, row: StudyRow, members: Iterable[Row[Any]]) -> str | None:
+def _too_close(connection: Connection, row: StudyRow, members: Iterable[Any]) -> str | None:
     """Why the cohort of this study is too close to another; None if it is not."""
     newest = _newest_keys(connection)
     cohorts: dict[StudyId, set[PartyId]] = defaultdict(set)
