@@ -51,7 +51,7 @@ def own_logging() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def parties() -> Parties:
-    user = IdentityKey.generate("user")
+    user = IdentityKey.generate()
     secret = generate_secret_key(TOY_BITS, OS_RANDOMNESS, rules=KeyRules(TOY_BITS))
     return Parties(
         user,

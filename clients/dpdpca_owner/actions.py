@@ -21,7 +21,7 @@ from dpdpca_owner.policy import Policy
 from dpdpca_owner.projection import open_components, project, record_count, save_model
 from dpdpca_owner.records.contribution import Contribution, read_contribution
 from dpdpca_owner.records.source import DataLocation
-from dpdpca_owner.share_chunks import prepare_blindings
+from dpdpca_owner.share_chunks import prepare_randomizers
 from dpdpca_owner.study_checks import (
     OpenedStudy,
     check_names,
@@ -231,7 +231,7 @@ def work_ahead(desk: Desk, address: StudyAddress, on_made: Callable[[int], None]
         check_open(client.study(address.study).state)
     folder, workers = desk.home.study(address.study), worker_count(opened.manifest)
     with folder.locked(), WorkerProcesses(workers) if workers > 1 else nullcontext() as executor:
-        made = prepare_blindings(opened.signed, folder, OS_RANDOMNESS, executor, workers, on_made)
+        made = prepare_randomizers(opened.signed, folder, OS_RANDOMNESS, executor, workers, on_made)
     return Ahead(made, opened.manifest.figures.ciphertext_count)
 
 

@@ -341,7 +341,7 @@ def withdraw(
     passphrase_file: Passphrase = None,
     as_json: AsJson = False,
 ) -> None:
-    """Withdraw this owner's share while the study is open."""
+    """Withdraw this owner's share while the study is open. A blinded study then ends for all owners."""
     from dpdpca_owner import actions
     from dpdpca_owner.upload import Outcome
 

@@ -192,7 +192,7 @@ def test_workers_in_other_processes_make_the_same_share(
     join(scene, Watcher(encrypted.append))
     signed = open_manifest(scene.proxy.manifest.encoded, key_rules=KeyRules(512))
     prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
-    plains = share_chunks._plaintexts(signed, prepared.contribution.sums)
+    plains = share_chunks._plaintexts(signed, prepared.contribution.sums, prepared.contribution.own_noise())
     chunks = [chunk for _, chunk in sorted(scene.proxy.chunks.items())]
     ciphertexts = [c for chunk in chunks for c in decode_chunk(unsalted(chunk), signed.public_key)]
     assert sum(encrypted) == len(ciphertexts)
@@ -245,7 +245,7 @@ def test_a_kept_ciphertext_that_the_disk_has_altered_is_never_part_of_a_share(sc
 def test_altered_randomizers_are_made_anew(scene: Scene) -> None:
     actions.work_ahead(scene.desk, scene.address, lambda count: None)
     folder = scene.desk.home.study(scene.address.study)
-    for file in (folder.path / "blindings").iterdir():
+    for file in (folder.path / "randomizers").iterdir():
         flip_one_bit(file)
     assert join(scene).receipt.version == 1
     assert decrypted(scene) == expected(scene)
@@ -260,10 +260,10 @@ def decrypted(scene: Scene) -> list[int]:
 def expected(scene: Scene) -> list[int]:
     signed = open_manifest(scene.proxy.manifest.encoded, key_rules=KeyRules(512))
     contribution = actions.prepare_join(scene.desk, scene.address, scene.location).contribution
-    return list(share_chunks._plaintexts(signed, contribution.sums))
+    return list(share_chunks._plaintexts(signed, contribution.sums, contribution.own_noise()))
 
 
-def test_a_share_that_was_prepared_only_adds_plaintexts_and_each_blinding_serves_once(
+def test_a_share_that_was_prepared_only_adds_plaintexts_and_each_randomizer_serves_once(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = scene.desk.home.study(scene.address.study)
@@ -271,8 +271,8 @@ def test_a_share_that_was_prepared_only_adds_plaintexts_and_each_blinding_serves
     ahead = actions.work_ahead(scene.desk, scene.address, made.append)
     assert ahead.made == ahead.total == sum(made)
     assert actions.work_ahead(scene.desk, scene.address, made.append).made == 0
-    blindings = {path.name: path.read_bytes()[32:] for path in (folder.path / "blindings").iterdir()}
-    assert {path.stat().st_mode & 0o777 for path in (folder.path / "blindings").iterdir()} == {0o600}
+    randomizers = {path.name: path.read_bytes()[32:] for path in (folder.path / "randomizers").iterdir()}
+    assert {path.stat().st_mode & 0o777 for path in (folder.path / "randomizers").iterdir()} == {0o600}
 
     def never(self: Encryptor) -> None:
         raise AssertionError("all of it was made ahead")
@@ -280,13 +280,15 @@ def test_a_share_that_was_prepared_only_adds_plaintexts_and_each_blinding_serves
     with monkeypatch.context() as patch:
         patch.setattr(Encryptor, "comb", property(never))
         join(scene)
-    assert not list((folder.path / "blindings").iterdir())
+    assert not list((folder.path / "randomizers").iterdir())
     public = scene.parties.secret.public
     signed = open_manifest(scene.proxy.manifest.encoded, key_rules=KeyRules(512))
     prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
-    plains = iter(share_chunks._plaintexts(signed, prepared.contribution.sums))
+    plains = iter(
+        share_chunks._plaintexts(signed, prepared.contribution.sums, prepared.contribution.own_noise())
+    )
     for index, chunk in sorted(scene.proxy.chunks.items()):
-        kept = decode_chunk(blindings[f"{index}.bin"], public)
+        kept = decode_chunk(randomizers[f"{index}.bin"], public)
         for ciphertext, blinding in zip(decode_chunk(unsalted(chunk), public), kept, strict=True):
             plain = next(plains)
             assert scene.parties.secret.decrypt(ciphertext) == plain
@@ -305,7 +307,7 @@ def test_a_join_cut_after_preparing_uses_no_blinding_twice(scene: Scene) -> None
     folder = scene.desk.home.study(scene.address.study)
     taken = {path.name for path in (folder.path / "chunks").iterdir()}
     assert taken
-    assert not taken & {path.name for path in (folder.path / "blindings").iterdir()}
+    assert not taken & {path.name for path in (folder.path / "randomizers").iterdir()}
     scene.proxy.interfere = lambda request: None
     assert join(scene).receipt.version == 1
 
