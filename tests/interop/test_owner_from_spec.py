@@ -70,7 +70,9 @@ def owner(world: ProxyWorld) -> Owner:
     """Enrolled, and one of those whom studies of `world` name."""
     stranger = Owner(world.url, world.proxy_key, TOY_BITS)
     stranger.enrol("what it calls itself", invite(world.proxy, "owner", NAME).token)
-    world.owners.append(IdentityKey(stranger.ed25519, KemKey(stranger.ml_kem, stranger.x25519)))
+    world.owners.append(
+        IdentityKey(stranger.ed25519, KemKey(stranger.ml_kem, stranger.x25519), stranger.blinding)
+    )
     return stranger
 
 
@@ -416,7 +418,9 @@ class NamedOwner:
         self.owner, self.name = owner, name
 
     def key(self) -> IdentityKey:
-        return IdentityKey(self.owner.ed25519, KemKey(self.owner.ml_kem, self.owner.x25519))
+        return IdentityKey(
+            self.owner.ed25519, KemKey(self.owner.ml_kem, self.owner.x25519), self.owner.blinding
+        )
 
 
 @pytest.mark.parametrize("release", ["masked", pytest.param("joint", marks=pytest.mark.nightly)])

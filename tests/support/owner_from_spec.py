@@ -745,6 +745,7 @@ class Owner:
     ed25519: Ed25519PrivateKey = field(default_factory=Ed25519PrivateKey.generate)
     ml_kem: MLKEM768PrivateKey = field(default_factory=MLKEM768PrivateKey.generate)
     x25519: X25519PrivateKey = field(default_factory=X25519PrivateKey.generate)
+    blinding: X25519PrivateKey = field(default_factory=X25519PrivateKey.generate)
     receipts: dict[bytes, Statement] = field(default_factory=dict)
     claims: dict[tuple[bytes | int, ...], Statement] = field(default_factory=dict)
     keys: dict[bytes, str] = field(default_factory=dict)
@@ -826,6 +827,7 @@ class Owner:
             "name": name,
             "ed25519": self.public.hex(),
             "kem": self.sealing.hex(),
+            "x25519": self.blinding.public_key().public_bytes_raw().hex(),
             "proxy": card.signer.hex(),
         }
         statement = Statement.sign("enrolment", body, self.ed25519)

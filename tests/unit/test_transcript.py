@@ -64,7 +64,17 @@ def test_a_broken_or_forged_chain_is_refused(altered: list[bytes]) -> None:
 @pytest.mark.parametrize(
     "kinds",
     [
-        ["manifest", "receipt", "withdrawal", "receipt", "closed", "count", "release", "opened", "components"],
+        [
+            "manifest",
+            "receipt",
+            "withdrawal",
+            "receipt",
+            "closed",
+            "count",
+            "release",
+            "opened",
+            "components",
+        ],
         ["manifest", "failed"],
         ["manifest", "closed", "count", "failed"],
         ["manifest", "receipt", "closed", "cancelled"],
