@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,9 @@ from dpdpca_protocol.wire.salts import unsalted
 
 STUDY = StudyId.of(b"study")
 PRIME = 2**255 - 19
-VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "masks.json").read_text(encoding="utf-8"))
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "masks.json").read_text(encoding="utf-8"))[
+    "operations"
+]
 LOW_ORDER = [
     bytes(32),
     (1).to_bytes(32, "little"),
@@ -78,18 +81,41 @@ def x25519(scalar: bytes, u: bytes) -> bytes:
     return (x2 * pow(z2, PRIME - 2, PRIME) % PRIME).to_bytes(32, "little")
 
 
-def oracle(vector: dict[str, str]) -> list[int]:
-    """The first words of both chunks of a vector, from the specification alone."""
+def oracle_key(vector: dict[str, Any]) -> bytes:
+    """The key of the pair of owners in a vector, from the specification alone."""
     low, high = (x25519(bytes.fromhex(vector[name]), (9).to_bytes(32, "little")) for name in ("low", "high"))
     ids = bytes.fromhex(vector["low_id"]) + bytes.fromhex(vector["high_id"])
     shared = x25519(bytes.fromhex(vector["low"]), high)
-    key = hkdf(shared, bytes.fromhex(vector["study"]), b"dpdpca/blinding/v2" + ids + low + high)
-    stream = b"".join(chacha20_stream(key, index.to_bytes(12, "big"), 0, 16) for index in (0, 7))
-    return [int.from_bytes(stream[at : at + 8], "little") for at in range(0, 32, 8)]
+    return hkdf(shared, bytes.fromhex(vector["study"]), b"dpdpca/blinding/v2" + ids + low + high)
+
+
+def words(key: bytes, index: int, count: int) -> list[int]:
+    """The first words of the stream of a chunk."""
+    stream = chacha20_stream(key, index.to_bytes(12, "big"), 0, 8 * count)
+    return [int.from_bytes(stream[at : at + 8], "little") for at in range(0, 8 * count, 8)]
+
+
+def oracle(vector: dict[str, Any]) -> list[int]:
+    """The first words of both chunks of a vector."""
+    key = oracle_key(vector)
+    return [word for index in (0, 7) for word in words(key, index, 2)]
 
 
 @pytest.mark.parametrize("vector", VECTORS)
-def test_masks_are_those_of_the_specification(vector: dict[str, str]) -> None:
+def test_a_blinded_chunk_is_that_of_the_specification(vector: dict[str, Any]) -> None:
+    salt = hmac.digest(
+        bytes.fromhex(vector["salt_key"]), b"dpdpca/salt/v2\0" + (7).to_bytes(4, "big"), "sha256"
+    )
+    values = [int(value) for value in vector["values"]]
+    pads, masks = (
+        words(key, 7, len(values)) for key in (bytes.fromhex(vector["pad_key"]), oracle_key(vector))
+    )
+    hidden = [sum(each) % 2**64 for each in zip(values, pads, masks, strict=True)]
+    assert salt + b"".join(word.to_bytes(8, "little") for word in hidden) == bytes.fromhex(vector["chunk"])
+
+
+@pytest.mark.parametrize("vector", VECTORS)
+def test_masks_are_those_of_the_specification(vector: dict[str, Any]) -> None:
     keys = {
         name: X25519PrivateKey.from_private_bytes(bytes.fromhex(vector[name])) for name in ("low", "high")
     }
