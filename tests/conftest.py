@@ -62,7 +62,7 @@ def parties() -> Parties:
     secret = generate_secret_key(TOY_BITS, OS_RANDOMNESS, rules=KeyRules(TOY_BITS))
     return Parties(
         user,
-        IdentityKey.generate(),
+        IdentityKey.generate("proxy"),
         tuple(IdentityKey.generate() for _ in range(3)),
         secret,
         prove_key(secret, user.public.ed25519),
@@ -106,7 +106,7 @@ def make_manifest(parties: Parties, draft: dict[str, Any]) -> MakeManifest:
             changed,
             parties.user_party,
             parties.proxy_party,
-            parties.participants,
+            parties.blinding_participants if "blinding" in changed else parties.participants,
             key_for(changed, parties.secret, parties.proof),
         )
 

@@ -11,16 +11,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dpdpca_owner.accounts.approvals import later_rounds
-from dpdpca_owner.accounts.bookkeeping import reserve
+from dpdpca_owner.accounts.bookkeeping import begin_sending, reserve
 from dpdpca_owner.accounts.charge import Charge
 from dpdpca_owner.accounts.spending import check_data_set, check_own, foresee
+from dpdpca_owner.blinding import check_not_recovered
 from dpdpca_owner.consent import ConsentSheet, DryRun
 from dpdpca_owner.home import Owner, OwnerHome
 from dpdpca_owner.policy import Policy
 from dpdpca_owner.projection import open_components, project, record_count, save_model
 from dpdpca_owner.records.contribution import Contribution, read_contribution
 from dpdpca_owner.records.source import DataLocation
-from dpdpca_owner.share_chunks import prepare_blindings
+from dpdpca_owner.share_chunks import prepare_randomizers
 from dpdpca_owner.study_checks import (
     OpenedStudy,
     check_names,
@@ -30,8 +31,8 @@ from dpdpca_owner.study_checks import (
     pin_names,
 )
 from dpdpca_owner.study_folder import StudyFolder
-from dpdpca_owner.upload import Settled, ShareSender, Watcher, check_open, worker_count
-from dpdpca_protocol.errors import ConflictError, PolicyError
+from dpdpca_owner.upload import Sending, Settled, ShareSender, Watcher, check_open, worker_count
+from dpdpca_protocol.errors import AuthenticationError, ConflictError, NotFoundError, PolicyError
 from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules
 from dpdpca_protocol.randomness import OS_RANDOMNESS
@@ -39,10 +40,12 @@ from dpdpca_protocol.result.components import Components
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.address import normal_address, parse_address
 from dpdpca_protocol.wire.fields import time_text
+from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.http.address import StudyAddress, address_note
 from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_runtime.http.retry import Patience
+from dpdpca_runtime.words import fingerprint_words
 from dpdpca_runtime.workers import WorkerProcesses
 
 _ASKING_SECONDS = 20.0
@@ -197,7 +200,7 @@ def _sheet(
     if chain is not None:
         spending = replace(spending, later=later_rounds(opened.manifest, chain))
         chain = chain if spending.placed is None else chain.on(spending.placed)
-    judged = policy.judge(opened.manifest, desk.owner.key.public.ed25519)
+    judged = policy.judge(opened.manifest, desk.owner.key.public.ed25519, opened.compared)
     dry_run = None
     if contribution is not None:
         dry_run = DryRun(contribution.columns, contribution.report, contribution.notes)
@@ -228,7 +231,7 @@ def work_ahead(desk: Desk, address: StudyAddress, on_made: Callable[[int], None]
         check_open(client.study(address.study).state)
     folder, workers = desk.home.study(address.study), worker_count(opened.manifest)
     with folder.locked(), WorkerProcesses(workers) if workers > 1 else nullcontext() as executor:
-        made = prepare_blindings(opened.signed, folder, OS_RANDOMNESS, executor, workers, on_made)
+        made = prepare_randomizers(opened.signed, folder, OS_RANDOMNESS, executor, workers, on_made)
     return Ahead(made, opened.manifest.figures.ciphertext_count)
 
 
@@ -270,9 +273,9 @@ def prepare_join(
 
     Raises:
         PolicyError: the study violates this owner's policy, exceeds its budget, or exceeds what it approved
-            for the rounds of a chain.
+            for the rounds of a chain; `recovered-ledger`, `participant-key-given-up`.
         NotAllowedError: the study names its owners, and this owner is not among them.
-        AuthenticationError: a key in the manifest is enrolled under another name.
+        AuthenticationError: a key in the manifest is enrolled under another name, or was not signed.
         CryptographicError: `unfit-sealing-key`, this owner's keys come from an earlier version.
         InputError: the columns of the data do not fit the study; if `strict`, also a value that does not fit.
             If not `strict`, no value of a record prevents the share.
@@ -282,7 +285,9 @@ def prepare_join(
         check_participant(opened.manifest, desk.owner)
         opened = check_names(opened, desk.home, desk.owner, client)
     policy = desk.home.policy()
-    policy.check(opened.manifest, desk.owner.key.public.ed25519)
+    policy.check(opened.manifest, desk.owner.key.public.ed25519, opened.compared)
+    if opened.manifest.is_blinded:
+        check_not_recovered(desk.home.ledger.read(), desk.owner)
     named = data_set or policy.dataset
     if named is not None:
         check_data_set(named)
@@ -310,20 +315,28 @@ def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher
 
     def pay() -> None:
         policy = desk.home.policy()  # read again: it may have changed since the owner consented
-        policy.check(opened.manifest, desk.owner.key.public.ed25519)
+        policy.check(opened.manifest, desk.owner.key.public.ed25519, opened.compared)
         with ledger.writing(desk.now()) as book:
             check_own(book.ledger, desk.owner.parties)
+            if blinded:
+                check_not_recovered(book.ledger, desk.owner)
             charge, content = _charge(desk, opened), prepared.contribution.content
             paid = reserve(book.ledger, charge, content, prepared.data_set, policy.budget, book.time)
             desk.home.approvals.approve(opened.manifest, book.ledger)
             book.record(paid)
 
+    def book_sending(values: Digest) -> None:
+        with ledger.writing(desk.now()) as book:
+            book.record(begin_sending(book.ledger, address.study, values, book.time))
+
+    blinded = opened.manifest.is_blinded
     with folder.locked(), desk.connect(address.proxy, key, proxy, _SENDING_SECONDS) as client:
         pin_names(opened, desk.home, desk.owner, time_text(desk.now()))
         folder.save_manifest(opened.signed.statement)
         folder.save_owner_key(key.public.ed25519)
         sender = ShareSender(desk.owner, client, opened.signed, folder, lambda: ledger.read().last)
-        settled = sender.send(prepared.contribution, pay, watcher)
+        sending = Sending(ledger.read().sent.get(address.study), book_sending) if blinded else None
+        settled = sender.send(prepared.contribution, pay, watcher, sending)
         book_receipt(desk, folder)
         return settled
 
@@ -350,6 +363,41 @@ def joined_at(folder: StudyFolder) -> StudyAddress:
     """The address of a joined study. Raises IntegrityError if the file with the plan is damaged."""
     plan = folder.need_plan()
     return StudyAddress(normal_address(plan.proxy), folder.study)
+
+
+def trust(desk: Desk, address: StudyAddress, name: str, words: str) -> str:
+    """Note that this owner has compared the words of another owner, which a study names.
+
+    Args:
+        desk: this owner.
+        address: of the study.
+        name: of the other owner, as the study names it.
+        words: the words of its key, as the other owner told them.
+
+    Returns:
+        The words.
+
+    Raises:
+        NotFoundError: `not-a-participant`, the study names no such owner.
+        AuthenticationError: `words-differ`.
+    """
+    with desk.study(address) as (desk, client, opened):
+        opened = check_names(opened, desk.home, desk.owner, client)
+    others = [each for each in opened.manifest.participants if each.name == name]
+    if not others:
+        raise NotFoundError(
+            "not-a-participant", f"the study names no owner '{name}'", "see: dpdpca owner review"
+        )
+    shown = fingerprint_words(others[0].ed25519)
+    if " ".join(words.split()) != shown:
+        raise AuthenticationError(
+            "words-differ",
+            f"the key that the study names for '{name}' has other words: {shown}",
+            "do not join; tell the data user and this owner",
+        )
+    now = time_text(desk.now())
+    desk.home.pins.trust_participant(opened.proxy.identity.ed25519, others[0], now)
+    return shown
 
 
 def components(desk: Desk, address: StudyAddress, out: Path | None = None) -> tuple[Components, int]:

@@ -26,6 +26,15 @@ _COLLUSION = (
     "The proxy and the data user can undo all protection if they work together. They must be run by different"
     " organisations, and these must not work together."
 )
+_BLINDED = (
+    "Only the sum over all named owners can be opened. The proxy, the data user and all but one of the owners"
+    " together still cannot open the share of that one owner. This protection is computational."
+)
+_FINAL = (
+    "BLINDED: all named owners must send a share, or nothing is released. A share cannot be replaced. Once"
+    " anything of it was sent, what the study costs stays booked, even if the study fails, is cancelled, or"
+    " you withdraw. A withdrawal ends the study for all owners."
+)
 _UNIT = (
     "The guarantee protects one record. It does not protect an owner as a whole: if the cohorts of two"
     " studies differ by one owner, their results reveal that owner's statistics, hidden only by the noise."
@@ -157,7 +166,10 @@ class ConsentSheet:
             held = f"the ciphertexts hold {figures.value_count:,} numbers: {self._contents()}"
             listed = "the digests of the ciphertexts"
         else:
-            hidden = f"{figures.value_count:,} numbers, each hidden by a random pad, {sealed}"
+            by = "a random pad, and by masks that only all owners together can take off,"
+            if not self.manifest.is_blinded:
+                by = "a random pad,"
+            hidden = f"{figures.value_count:,} numbers, each hidden by {by} {sealed}"
             held = f"the hidden numbers are {self._contents()}"
             listed = "the digests of the hidden numbers, the sealed key of the pads"
         return [
@@ -202,7 +214,7 @@ class ConsentSheet:
             f"{user} learns the exact total number of records of all owners.",
             f"{proxy} holds the {hidden} but no key. {towards}",
             count,
-            _COLLUSION,
+            _BLINDED if self.manifest.is_blinded else _COLLUSION,
         ]
 
     def promise(self) -> list[str]:
@@ -224,8 +236,19 @@ class ConsentSheet:
                 f" needs {manifest.min_owners - colluding} owners that do so and keep their noise secret;"
                 f" up to {colluding} may tell their noise to the proxy or the data user"
             )
+        if manifest.is_blinded:
+            lines.append(self._among_known())
         first, *others = privacy_statements(manifest.figures)
         return [*lines, first, *others, _UNIT]
+
+    def _among_known(self) -> str:
+        """What holds if this owner can rely only on itself and the owners whose words it has compared."""
+        known = len(self.study.compared)
+        epsilon = self.manifest.figures.epsilon_among(1 + known)
+        return (
+            f"ε = {float(epsilon):.4g} even if the proxy, the data user and all other owners work together,"
+            f" except you and the {known} owners whose words you have compared"
+        )
 
     def _of_chain(self) -> list[str]:
         manifest, chain = self.manifest, self.chain
@@ -262,9 +285,11 @@ class ConsentSheet:
                 " owners. Join only if you know and trust every owner named below."
             ]
         kind = str(self.manifest.release).upper()
+        final = [_FINAL] if self.manifest.is_blinded else []
         return [
+            *final,
             f"{kind}: if an owner does not clip its records, the guarantee fails for that owner's records"
-            " only."
+            " only.",
         ]
 
     def cohort(self) -> list[str]:
@@ -322,6 +347,10 @@ class ConsentSheet:
             return f"{participant.name} (you)"
         since = self.study.owners_since.get(participant.ed25519)
         met = f"known to this owner since {since}" if since else "new to this owner"
+        if participant.ed25519 in self.study.compared:
+            met += ", and you have compared its words"
+        elif self.manifest.is_blinded:
+            met += "; compare its words, then: dpdpca owner trust"
         return f"{participant.name}: {fingerprint_words(participant.ed25519)} ({met})"
 
     @property
@@ -409,6 +438,10 @@ class ConsentSheet:
             **privacy_figures(figures),
             "noise_by": str(manifest.noise_by),
             "max_colluding": manifest.max_colluding,
+            "blinding": str(manifest.blinding),
+            "epsilon_among_compared": float(figures.epsilon_among(1 + len(self.study.compared)))
+            if manifest.is_blinded
+            else None,
             "epsilon": decimal_text(manifest.epsilon),
             "delta": decimal_text(manifest.delta),
             "claimed": {"epsilon": decimal_text(manifest.epsilon), "delta": decimal_text(manifest.delta)},
@@ -428,6 +461,7 @@ class ConsentSheet:
                     "ed25519": participant.ed25519.hex(),
                     "words": fingerprint_words(participant.ed25519),
                     "known_since": self.study.owners_since.get(participant.ed25519),
+                    "compared": participant.ed25519 in self.study.compared,
                 }
                 for participant in manifest.participants
             ],

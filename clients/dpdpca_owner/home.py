@@ -92,7 +92,7 @@ class OwnerHome:
     def rotate(self, passphrase: bytes | None, now: datetime, announce: Callable[[Statement], None]) -> Owner:
         """Replace the keys by new ones; see `IdentityFiles.rotate`."""
         self._check_made()
-        self.keys.rotate("owner", passphrase, now, announce)
+        self.keys.rotate(passphrase, now, announce)
         return self.load(passphrase)
 
     def owner_in(self, owner: Owner, manifest: Manifest) -> Owner:

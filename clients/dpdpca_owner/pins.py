@@ -5,7 +5,7 @@ follows. A pin never returns to an old key. Any other change is refused until a 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,10 @@ class PinnedParty:
     ed25519: bytes
     since: str
     former: tuple[bytes, ...] = ()
+    x25519: bytes | None = None
+    """Another owner's key for blinding, if a blinded study named it."""
+    compared: str | None = None
+    """When this owner compared the words of the key with the other owner; None if it did not."""
 
     @property
     def met(self) -> str:
@@ -148,13 +152,30 @@ class Pins:
         """
         path = self._party_path("participants", proxy, participant.name)
         name, key = participant.name, participant.ed25519
-        return _check(path, "participant", name, key, rotations, may_be_former=may_be_former)
+        pinned = _check(path, "participant", name, key, rotations, may_be_former=may_be_former)
+        if pinned is not None and pinned.ed25519 == key and _differ(pinned.x25519, participant.x25519):
+            raise AuthenticationError(
+                "participant-key-changed",
+                f"the owner '{name}' is known here with another key for blinding",
+                f"do not join; ask that owner, and only after it has confirmed its keys, delete {path}",
+            )
+        return pinned
 
     def pin_participant(self, proxy: bytes, participant: Participant, now: str) -> None:
         """Pin an owner that a joined study names; an existing pin stays. Raises like `check_participant`."""
-        if self.check_participant(proxy, participant, may_be_former=True) is None:
-            path = self._party_path("participants", proxy, participant.name)
-            _save(path, PinnedParty(participant.name, participant.ed25519, now))
+        path = self._party_path("participants", proxy, participant.name)
+        pinned = self.check_participant(proxy, participant, may_be_former=True)
+        if pinned is None:
+            _save(path, PinnedParty(participant.name, participant.ed25519, now, x25519=participant.x25519))
+        elif pinned.ed25519 == participant.ed25519 and pinned.x25519 is None and participant.x25519:
+            _save(path, replace(pinned, x25519=participant.x25519))
+
+    def trust_participant(self, proxy: bytes, participant: Participant, now: str) -> None:
+        """Note that this owner has compared an owner's words. Raises like `pin_participant`."""
+        self.pin_participant(proxy, participant, now)
+        path = self._party_path("participants", proxy, participant.name)
+        if (pinned := self.check_participant(proxy, participant)) is not None:
+            _save(path, replace(pinned, compared=now))
 
     def _need_proxy(self, url: str) -> "_PinnedProxy":
         pinned = self._proxies.find(url)
@@ -239,14 +260,18 @@ def _check(
     key."""
     if not path.exists():
         return None
-    body = load(path, "ed25519", "name", "since", optional=("former",))
+    body = load(path, "ed25519", "name", "since", optional=("compared", "former", "x25519"))
     with own_file(path):
         read_time(body["since"], "since")
+        if (compared := body.get("compared")) is not None:
+            read_time(compared, "compared")
         pinned = PinnedParty(
             read_text(body["name"], "name", _NAME_LIMIT),
             hex_bytes(body["ed25519"], 32, "ed25519"),
             body["since"],
             tuple(hex_bytes(key, 32, "former") for key in body.get("former", [])),
+            hex_bytes(body["x25519"], 32, "x25519") if "x25519" in body else None,
+            compared,
         )
     if pinned.ed25519 == ed25519 or (may_be_former and ed25519 in pinned.former):
         return pinned
@@ -265,12 +290,24 @@ def _check(
             f"ask that party; only after it has confirmed the new words, delete {path}",
         )
     former = (*pinned.former, pinned.ed25519, *(link.identity.ed25519 for link in chain[:-1]))
-    followed = PinnedParty(pinned.name, ed25519, pinned.since, former)
+    # The old key has signed the new ones, so what was compared stays compared.
+    keys = chain[-1].identity
+    followed = PinnedParty(pinned.name, ed25519, pinned.since, former, keys.x25519, pinned.compared)
     _save(path, followed)
     return followed
 
 
 def _save(path: Path, pinned: PinnedParty) -> None:
     former = [key.hex() for key in pinned.former]
-    body = {"ed25519": pinned.ed25519.hex(), "former": former, "name": pinned.name, "since": pinned.since}
+    body: dict[str, Any] = {"ed25519": pinned.ed25519.hex(), "former": former, "name": pinned.name}
+    body["since"] = pinned.since
+    if pinned.x25519 is not None:
+        body["x25519"] = pinned.x25519.hex()
+    if pinned.compared is not None:
+        body["compared"] = pinned.compared
     save(path, body)
+
+
+def _differ(one: bytes | None, other: bytes | None) -> bool:
+    """Whether both are known and different."""
+    return one is not None and other is not None and one != other

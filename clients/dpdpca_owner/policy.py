@@ -6,7 +6,7 @@ that this version does not know, or a value out of range, no study can be joined
 """
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -55,6 +55,7 @@ max_epsilon = 10             # 1 is a strong guarantee; 10 is about the largest 
 max_delta = 1e-5
 max_features = 10000         # encoded columns; a categorical feature has one column for each level
 min_owners = 3               # smallest cohort; with two owners, each learns the other's noisy statistics
+min_known_owners = 0         # in a blinded study: other owners whose words you compared (dpdpca owner trust)
 min_records = 1              # of all owners together; only a masked study enforces it before the release
 releases = [{_listed(ReleaseKind)}]
 mechanisms = [{_listed(each.name for each in MECHANISMS)}]
@@ -121,6 +122,7 @@ class Policy:
     max_delta: Fraction
     max_features: int
     min_owners: int
+    min_known_owners: int
     min_records: int
     releases: tuple[str, ...]
     mechanisms: tuple[str, ...]
@@ -128,12 +130,15 @@ class Policy:
     dataset: str | None
     recognised: tuple[Recognised, ...] | None
 
-    def judge(self, manifest: Manifest, owner: bytes) -> tuple[PolicyLine, ...]:
+    def judge(
+        self, manifest: Manifest, owner: bytes, compared: Collection[bytes] = ()
+    ) -> tuple[PolicyLine, ...]:
         """All lines that can be compared with a manifest alone; the budget is not among them.
 
         Args:
             manifest: opened and checked.
             owner: this owner's raw Ed25519 key.
+            compared: the keys of the other named owners whose words this owner has compared.
         """
         features, mechanism = manifest.figures.encoded_features, manifest.mechanism
         strangers = self._strangers(manifest, owner)
@@ -171,11 +176,20 @@ class Policy:
                     " study may name recognised owners only)",
                 )
             )
+        if manifest.is_blinded:
+            lines.append(
+                PolicyLine(
+                    "policy-known-owners",
+                    len(compared) >= self.min_known_owners,
+                    f"the words of {len(compared)} other owners were compared (required:"
+                    f" {self.min_known_owners})",
+                )
+            )
         return tuple(lines)
 
-    def check(self, manifest: Manifest, owner: bytes) -> None:
+    def check(self, manifest: Manifest, owner: bytes, compared: Collection[bytes] = ()) -> None:
         """Raises PolicyError with all lines that the study violates, under the slug of the first one."""
-        broken = [line for line in self.judge(manifest, owner) if not line.holds]
+        broken = [line for line in self.judge(manifest, owner, compared) if not line.holds]
         if broken:
             raise PolicyError(
                 broken[0].slug,
@@ -241,6 +255,7 @@ def _read(body: Mapping[str, Any]) -> Policy:
         max_delta=_positive(study["max_delta"], "max_delta"),
         max_features=read_integer(study["max_features"], "max_features", 1, MAX_ENCODED_FEATURES),
         min_owners=read_integer(study["min_owners"], "min_owners", 1, MAX_OWNERS),
+        min_known_owners=read_integer(study["min_known_owners"], "min_known_owners", 0, MAX_OWNERS),
         min_records=read_integer(study["min_records"], "min_records", 1),
         releases=_names(study["releases"], "releases", [*ReleaseKind]),
         mechanisms=_names(study["mechanisms"], "mechanisms", [each.name for each in MECHANISMS]),

@@ -4,6 +4,7 @@
 2. Each study to which this owner has sent a share, according to the owner's other files, is booked unless the
    kept lines contain the study. What the last receipt of such a study proves is booked as well. A study whose
    terms cannot be read is booked as a study whose ρ is not known, and the owner is told before it decides.
+   A blinded study of which something may have been sent is booked for good.
 3. The head, beside the ledger or in the witness folder, may say that more ρ was live than these entries
    explain. The difference is then booked as lost and counts in every data set: what is in doubt counts as
    spent.
@@ -18,7 +19,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from dpdpca_owner.accounts.bookkeeping import find, recover, settle
+from dpdpca_owner.accounts.bookkeeping import begin_sending, find, recover, settle
 from dpdpca_owner.accounts.budget import NOT_KNOWN
 from dpdpca_owner.accounts.charge import TITLE, Charge
 from dpdpca_owner.accounts.ledger import Ledger
@@ -32,6 +33,9 @@ from dpdpca_protocol.wire.fields import read_text, read_time, time_text
 from dpdpca_protocol.wire.identifiers import Digest, PartyId
 from dpdpca_protocol.wire.signing import hex_bytes, verify_statement
 from dpdpca_runtime.files import private_dir, read_private, write_private
+
+_UNKNOWN = Digest(bytes(32))
+"""The digest of values that are not known: no share has these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +140,7 @@ def _rebuild(desk: Desk, reason: str, key: bytes) -> Rebuilt:
     doubts = tuple(doubt for each in booked for doubt in each.doubts)
     lost_rho = max(Fraction(0), head.live_rho - ledger.live_rho) if head else Fraction(0)
     lost_entries = max(0, head.length - kept) if head else 0
-    ledger.add_all(recover(ledger, reason[:200], lost_entries, lost_rho, check, time))
+    ledger.add_all(recover(ledger, reason[:200], lost_entries, lost_rho, check, time, desk.owner.parties))
     return Rebuilt(ledger, reason, kept, lost_entries, found, doubts, lost_rho, keeps)
 
 
@@ -178,7 +182,18 @@ def _book(desk: Desk, ledger: Ledger, folder: StudyFolder, time: str) -> _Booked
             ledger.add_all(settle(ledger, receipt, time))
     except DpdpcaError as error:
         doubts.append(f"{_name(folder)} stays booked, whatever its last receipt says: {error.problem}")
+    if (spend := ledger.spend(folder.study)) is not None and spend.is_live and _may_be_blinded(folder):
+        kept = folder.secrets()
+        ledger.add_all(begin_sending(ledger, folder.study, kept.values if kept else _UNKNOWN, time))
     return _Booked(is_found, tuple(doubts))
+
+
+def _may_be_blinded(folder: StudyFolder) -> bool:
+    """Whether the study is blinded; True if this is not known."""
+    try:
+        return "blinding" in _signed_body(folder)
+    except IntegrityError:
+        return True
 
 
 def _may_be_newer(folder: StudyFolder, version: int) -> bool:
@@ -221,7 +236,7 @@ def _signed_body(folder: StudyFolder) -> Mapping[str, Any]:
 def _named_in(body: Mapping[str, Any], unread: Charge) -> Charge:
     """`unread` with the title, data user, proxy and closing time of terms that this version refuses.
 
-    The proxy's key and the closing time make a refund on the proxy's signature possible.
+    The proxy's key makes a refund possible, with a version that reads the terms.
     """
     with suppress(MessageError, KeyError, TypeError):
         return replace(

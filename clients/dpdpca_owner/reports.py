@@ -21,7 +21,7 @@ from dpdpca_protocol.errors import DpdpcaError, IntegrityError, NotFoundError, U
 from dpdpca_protocol.messages.share import Receipt
 from dpdpca_protocol.messages.study_messages import StudyMark
 from dpdpca_protocol.messages.transcript import FIRST
-from dpdpca_protocol.study import StudyState
+from dpdpca_protocol.study import RELEASED_STATES, TERMINAL_STATES, StudyState
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.signing import named_head, verify_statement
 from dpdpca_runtime.http.address import StudyAddress
@@ -142,6 +142,8 @@ def status(desk: Desk, address: StudyAddress) -> Report:
         check_extends(before[1] if before else (), history.events)
         folder.save_seen(facts.to_body(), history.events)
     book_receipt(desk, folder)
+    if facts.state in TERMINAL_STATES | RELEASED_STATES:
+        folder.drop_share()
     told = Ending(
         address.study,
         user,

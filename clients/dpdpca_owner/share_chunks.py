@@ -1,7 +1,7 @@
 """The chunks of a share. Chunks are encrypted ahead of time, and kept on disk until the receipt arrives."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from itertools import count, islice
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.layout.packing import BlockLayout
+from dpdpca_protocol.pads.masks import PairKey
 from dpdpca_protocol.paillier.chunks import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk
 from dpdpca_protocol.paillier.cipher import Encryptor, add_plain, encode_signed
 from dpdpca_protocol.paillier.keys import PublicKey
@@ -45,7 +46,7 @@ def share_chunks(
     """The unsealed chunks of a share in order, in the layout that the manifest's release requires.
 
     A chunk that an earlier run made is read from the disk. A new chunk is written to the disk before it is
-    returned. For ciphertexts that `prepare_blindings` has prepared, encrypting only adds the plaintexts.
+    returned. For ciphertexts that `prepare_randomizers` has prepared, encrypting only adds the plaintexts.
 
     Args:
         signed: the manifest, opened and checked.
@@ -67,8 +68,8 @@ def share_chunks(
             width = len(part) * public.ciphertext_bytes
             if kept is not None and len(kept) == SALT_BYTES + width:
                 begun.append(_Begun(index, len(part), kept, iter(())))
-            elif (blindings := folder.take_blindings(index)) is not None and len(blindings) == width:
-                slices = iter([_encrypt_with(public, part, decode_chunk(blindings, public))])
+            elif (randomizers := folder.take_randomizers(index)) is not None and len(randomizers) == width:
+                slices = iter([_encrypt_with(public, part, decode_chunk(randomizers, public))])
                 begun.append(_Begun(index, len(part), None, slices))
             else:
                 begun.append(_Begun(index, len(part), None, encryptor.encrypt_slices(part, executor)))
@@ -99,6 +100,7 @@ def repeatable_chunks(
     values: NDArray[np.int64],
     randomness: Randomness,
     on_made: OnEncrypted = lambda count: None,
+    pairs: Sequence[PairKey] = (),
 ) -> Iterator[bytes]:
     """The unsealed chunks of a share in order, where the same secrets and values always give the same chunks.
 
@@ -108,14 +110,15 @@ def repeatable_chunks(
         values: of the whole share.
         randomness: not used by suites that repeat chunks.
         on_made: called with the number of new values since its last call.
+        pairs: the keys that this owner shares with the others in a blinded study.
     """
-    make = suite.chunk_maker(begun.secrets, randomness)
+    make = suite.chunk_maker(begun.secrets, randomness, pairs=pairs)
     for index in range(suite.chunk_count):
         at = suite.chunk_values(index)
         yield make(index, values[at.start : at.stop])(on_made)
 
 
-def prepare_blindings(
+def prepare_randomizers(
     signed: SignedManifest,
     folder: StudyFolder,
     randomness: Randomness,
@@ -139,21 +142,21 @@ def prepare_blindings(
     encryptor = Encryptor(public, -(-total // workers), randomness)
     made = 0
     for index in range(-(-total // CHUNK_CIPHERTEXTS)):
-        if not folder.has_blindings(index):
+        if not folder.has_randomizers(index):
             size = min(CHUNK_CIPHERTEXTS, total - index * CHUNK_CIPHERTEXTS)
             encoded = []
-            for blindings in encryptor.encrypt_slices([0] * size, executor):
-                encoded.append(encode_chunk(blindings, public))
-                on_made(len(blindings))
-            folder.save_blindings(index, b"".join(encoded))
+            for randomizers in encryptor.encrypt_slices([0] * size, executor):
+                encoded.append(encode_chunk(randomizers, public))
+                on_made(len(randomizers))
+            folder.save_randomizers(index, b"".join(encoded))
             made += size
     return made
 
 
-def _encrypt_with(public: PublicKey, plains: list[int], blindings: list[mpz]) -> list[mpz]:
+def _encrypt_with(public: PublicKey, plains: list[int], randomizers: list[mpz]) -> list[mpz]:
     return [
-        add_plain(public, blinding, encode_signed(public, plain))
-        for plain, blinding in zip(plains, blindings, strict=True)
+        add_plain(public, randomizer, encode_signed(public, plain))
+        for plain, randomizer in zip(plains, randomizers, strict=True)
     ]
 
 

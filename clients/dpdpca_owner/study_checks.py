@@ -4,6 +4,7 @@ anything."""
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from dpdpca_owner.blinding import check_blinding_keys
 from dpdpca_owner.home import Owner, OwnerHome
 from dpdpca_protocol.errors import AuthenticationError, MessageError, NotAllowedError, PolicyError
 from dpdpca_protocol.messages.study_messages import ProxyCard
@@ -30,12 +31,14 @@ class OpenedStudy:
         proxy: the pinned proxy. The manifest names this proxy, possibly with an earlier or a later key.
         user_since: when this owner first saw the data user's key; None at first contact.
         owners_since: for each raw Ed25519 key of a named owner, when this owner first joined a study with it.
+        compared: the raw Ed25519 keys of the named owners whose words this owner has compared.
     """
 
     signed: SignedManifest
     proxy: ProxyCard
     user_since: str | None
     owners_since: Mapping[bytes, str] = field(default_factory=dict)
+    compared: frozenset[bytes] = frozenset()
 
     @property
     def manifest(self) -> Manifest:
@@ -156,9 +159,11 @@ def check_names(opened: OpenedStudy, home: OwnerHome, owner: Owner, client: Prox
     Raises:
         AuthenticationError: a key is not enrolled, or is enrolled under another name, or this owner has
             pinned another key for the name.
+        AuthenticationError, PolicyError: like `check_blinding_keys`, in a blinded study.
     """
     manifest = opened.manifest
-    enrolled = {(party.role, party.name, party.ed25519) for party in client.parties()}
+    listed = client.parties(with_statements=manifest.is_blinded)
+    enrolled = {(party.role, party.name, party.ed25519) for party in listed}
     named = [("user", manifest.user.name, manifest.user.ed25519)]
     named += [("owner", participant.name, participant.ed25519) for participant in manifest.participants]
     for role, name, ed25519 in named:
@@ -170,7 +175,9 @@ def check_names(opened: OpenedStudy, home: OwnerHome, owner: Owner, client: Prox
                 " and this key",
                 "do not join; ask the proxy's operator and the data user whose key it is",
             )
-    since = {}
+    if manifest.is_blinded:
+        check_blinding_keys(manifest, listed, client)
+    since, compared = {}, set[bytes]()
     for participant in manifest.participants:
         if participant.ed25519 != owner.key.public.ed25519:
             pinned = home.pins.check_participant(
@@ -181,7 +188,9 @@ def check_names(opened: OpenedStudy, home: OwnerHome, owner: Owner, client: Prox
             )
             if pinned is not None:
                 since[participant.ed25519] = pinned.met
-    return replace(opened, owners_since=since)
+            if pinned is not None and pinned.compared is not None:
+                compared.add(participant.ed25519)
+    return replace(opened, owners_since=since, compared=frozenset(compared))
 
 
 def pin_names(opened: OpenedStudy, home: OwnerHome, owner: Owner, now: str) -> None:

@@ -210,27 +210,27 @@ class StudyFolder:
 
     # Encryptions of 0 made ahead
 
-    def has_blindings(self, index: int) -> bool:
-        path = self._blindings_path(index)
+    def has_randomizers(self, index: int) -> bool:
+        path = self._randomizers_path(index)
         return path.exists() and _read_checked(path) is not None
 
-    def save_blindings(self, index: int, encoded: bytes) -> None:
+    def save_randomizers(self, index: int, encoded: bytes) -> None:
         """Keep encryptions of 0 for the ciphertexts of a chunk. Whoever reads these encryptions can decrypt
         the chunk."""
-        private_dir(self._blindings_path(index).parent)
-        _write_checked(self._blindings_path(index), encoded)
+        private_dir(self._randomizers_path(index).parent)
+        _write_checked(self._randomizers_path(index), encoded)
 
-    def take_blindings(self, index: int) -> bytes | None:
+    def take_randomizers(self, index: int) -> bytes | None:
         """The encryptions of 0 for a chunk, once only: they are deleted from the disk before use."""
-        path = self._blindings_path(index)
+        path = self._randomizers_path(index)
         if not path.exists():
             return None
         encoded = _read_checked(path)
         remove_private(path)
         return encoded
 
-    def _blindings_path(self, index: int) -> Path:
-        return self.path / "blindings" / f"{index}.bin"
+    def _randomizers_path(self, index: int) -> Path:
+        return self.path / "randomizers" / f"{index}.bin"
 
     # Statements and receipts
 

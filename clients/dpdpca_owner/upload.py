@@ -14,6 +14,7 @@ from enum import Enum, auto
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdpca_owner.blinding import plan_is_lost, share_is_final, shared_keys
 from dpdpca_owner.home import Owner
 from dpdpca_owner.records.contribution import Contribution
 from dpdpca_owner.share_chunks import repeatable_chunks, share_chunks, share_values
@@ -70,6 +71,19 @@ class Watcher:
     on_sent: Callable[[int], None] = field(default=lambda sent_bytes: None)
 
 
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """What the ledger says of a blinded share, whose sending is booked before the first byte leaves.
+
+    Attributes:
+        begun: the digest of the values of which something may have been sent, or None.
+        book: writes to the ledger that values with this digest are going to be sent.
+    """
+
+    begun: Digest | None
+    book: Callable[[Digest], None]
+
+
 class ShareSender:
     """Sends and withdraws one owner's share in one study. The caller must hold the folder's lock."""
 
@@ -92,9 +106,15 @@ class ShareSender:
         self._proxy = signed.manifest.proxy
         self._suite = signed.suite
         self._seen = EMPTY
+        self._is_blinded = signed.manifest.is_blinded
+        self._pairs = shared_keys(signed.manifest, owner)
 
     def send(
-        self, contribution: Contribution, reserve: Callable[[], None], watcher: Watcher | None = None
+        self,
+        contribution: Contribution,
+        reserve: Callable[[], None],
+        watcher: Watcher | None = None,
+        sending: Sending | None = None,
     ) -> Settled:
         """Send the owner's share, unless the proxy has it already.
 
@@ -104,9 +124,10 @@ class ShareSender:
                 kept or sent, and not at all if the proxy has the share already. If `reserve` raises an error,
                 no share is made or sent.
             watcher: receives progress.
+            sending: what the ledger says of this share; needed in a blinded study.
 
         Raises:
-            ConflictError: the study accepts no more shares.
+            ConflictError: the study accepts no more shares; `blinded-share-is-final`, `blinded-plan-lost`.
             AuthenticationError: the proxy holds or acknowledges something that this owner did not send.
         """
         watcher = watcher or Watcher()
@@ -121,23 +142,46 @@ class ShareSender:
             and plan.moments == contribution.digest
         ):
             return Settled(Outcome.ALREADY, receipt)
+        if self._is_blinded and receipt is not None:
+            raise share_is_final()
         # Ask first, so that no share is encrypted and kept for a study that accepts none.
         self._seen = self._check_open()
-        reserve()
         values = None
         if self._suite.is_repeatable:
             values = share_values(self._signed, contribution.sums, contribution.own_noise())
+        if self._is_blinded:
+            assert sending is not None
+            assert values is not None
+            self._check_first(plan, _digest_of(values), sending.begun, facts)
+        reserve()
         plan = self._next_plan(plan, contribution.digest, values, facts, receipt)
         self._folder.save_plan(plan)
         try:
-            return self._send_version(plan, contribution, values, facts, watcher)
+            return self._send_version(plan, contribution, values, facts, watcher, sending)
         except ConflictError as error:
             if error.slug != "chunk-differs":
                 raise
+            if self._is_blinded:
+                raise plan_is_lost() from error
         # The proxy holds other bytes under this version, from an earlier run whose chunks or keys are lost.
         plan = replace(plan, version=plan.version + 1)
         self._folder.save_plan(plan)
         return self._send_version(plan, contribution, values, facts, watcher)
+
+    def _check_first(
+        self, plan: Plan | None, values: Digest, begun: Digest | None, facts: ShareFacts
+    ) -> None:
+        """Checks that nothing was sent under the masks of this study, except the same values.
+
+        Both the ledger and the plan say so: one of them may come from a backup.
+        """
+        if begun is None and facts.version is None:
+            return
+        kept = self._folder.secrets()
+        if begun is None or plan is None or kept is None or kept.values != begun:
+            raise plan_is_lost()
+        if values != begun:
+            raise share_is_final()
 
     def _check_open(self) -> Digest:
         """The newest head of the proxy's log, if the study accepts shares. Otherwise secrets are deleted: the
@@ -191,7 +235,7 @@ class ShareSender:
             raise _contradiction("the proxy sent the receipt of a different share")
         self._folder.save_receipt(theirs, encoded)
         if theirs.subject == "share":
-            self._folder.drop_share()
+            self._drop_if_arrived()
         return theirs
 
     def _next_plan(
@@ -203,6 +247,8 @@ class ShareSender:
         receipt: Receipt | None,
     ) -> Plan:
         settled = receipt.version if receipt else 0
+        if self._is_blinded:
+            return Plan(self._client.url, 1, moments, self._signed.manifest.key.digest)
         modulus = self._signed.manifest.key.digest
         if plan is not None and plan.moments == moments and plan.version > settled:
             lost = self._lost_chunks(plan, facts) if values is None else self._kept_for(plan, values) is None
@@ -239,6 +285,7 @@ class ShareSender:
         values: Values | None,
         facts: ShareFacts,
         watcher: Watcher,
+        sending: Sending | None = None,
     ) -> Settled:
         study, version = self._signed.study_id, plan.version
         owner = self._owner.key.public.party_id
@@ -265,10 +312,12 @@ class ShareSender:
                     return
 
         begun = None if values is None else self._begin(plan, values)
+        if sending is not None and values is not None:
+            sending.book(_digest_of(values))
         workers = worker_count(self._signed.manifest)
         with (
             WorkerProcesses(workers) if workers > 1 else nullcontext() as encrypting,
-            WorkerThreads(_CHUNKS_ON_THEIR_WAY) as sending,
+            WorkerThreads(_CHUNKS_ON_THEIR_WAY) as senders,
         ):
             chunks = (
                 share_chunks(
@@ -282,13 +331,15 @@ class ShareSender:
                     watcher.on_encrypted,
                 )
                 if begun is None or values is None
-                else repeatable_chunks(self._suite, begun, values, self._randomness, watcher.on_encrypted)
+                else repeatable_chunks(
+                    self._suite, begun, values, self._randomness, watcher.on_encrypted, self._pairs
+                )
             )
             for index, chunk in enumerate(chunks):
                 digests.append(Digest.of(chunk))
                 if index not in arrived:
                     collect(_CHUNKS_ON_THEIR_WAY - 1)
-                    under_way.add(sending.submit(deliver, index, chunk))
+                    under_way.add(senders.submit(deliver, index, chunk))
             collect(0)
         receipt = self._claim(version, digests, None if begun is None else begun.pad)
         return Settled(Outcome.DONE, receipt, len(sent), sum(sent))
@@ -309,8 +360,13 @@ class ShareSender:
         acknowledged = self._client.complete_share(self._signed.study_id, statement)
         receipt = self._check_receipt(acknowledged, version, "share", statement.digest)
         self._folder.save_receipt(receipt, acknowledged)
-        self._folder.drop_share()
+        self._drop_if_arrived()
         return receipt
+
+    def _drop_if_arrived(self) -> None:
+        """In a blinded study the secrets stay until it ends, so that no others are ever made."""
+        if not self._is_blinded:
+            self._folder.drop_share()
 
     def _kept(self, version: int, made: Statement) -> Statement:
         """The statement to send for this version.

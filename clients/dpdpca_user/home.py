@@ -104,7 +104,7 @@ class UserHome:
 
     @property
     def key_files(self) -> IdentityFiles:
-        return IdentityFiles(self.folder, self._signers, has_kem=False)
+        return IdentityFiles(self.folder, self._signers, role="user")
 
     def _signers(self) -> frozenset[PartyId]:
         manifests = kept_manifests(self.folder / DATABASE_FILE)
@@ -129,7 +129,7 @@ class UserHome:
     ) -> IdentityKeys:
         """Replace the keys by new ones; see `IdentityFiles.rotate`."""
         self._check_made()
-        return self.key_files.rotate("user", passphrase, now, announce)
+        return self.key_files.rotate(passphrase, now, announce)
 
     def token(self) -> str:
         with _as_written(self.folder / "token"):

@@ -49,6 +49,14 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Correct the setting or the file that the message names.",
     ),
     "bad-study": ("The text is not the id of a study.", "Copy the 64 hex digits that `study list` prints."),
+    "blinded-plan-lost": (
+        "Something was sent in a blinded study, and this machine can no longer send the same again.",
+        "Ask the data user for a new study. The cost of this study stays booked.",
+    ),
+    "blinding-key-unproved": (
+        "The manifest names a key for blinding that the owner has not signed.",
+        "Do not join. Tell the data user and this owner.",
+    ),
     "bounds-missing": (
         "`DPPCA` has no bounds. Bounds computed from the data would reveal something about the data.",
         "Give `bounds=(lower, upper)`, based on what you know about the quantities.",
@@ -225,6 +233,14 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Restore the right key file, or make another home for another party.",
     ),
     "out-of-memory": ("A worker process ran out of memory.", "Free memory and try again."),
+    "participant-key-changed": (
+        "Another owner is known here with another key for blinding.",
+        "Ask that owner. Only after it has confirmed its keys, delete the file that the error names.",
+    ),
+    "participant-key-given-up": (
+        "An owner had replaced the named key before the study was created.",
+        "Ask the data user for a new study.",
+    ),
     "password-in-arguments": (
         "Other users of this machine can read a password on the command line.",
         "Put the URL into `DPDPCA_DATA_URL`, or into a file that `--data-url-file` names.",
@@ -245,6 +261,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "policy-features": (
         "The study has too many encoded columns.",
         "Ask for other terms, or have the policy changed.",
+    ),
+    "policy-known-owners": (
+        "You have compared the words of fewer owners than your policy demands for a blinded study.",
+        "Compare their words, then run `dpdpca owner trust`.",
     ),
     "policy-mechanism": (
         "The policy does not allow the mechanism.",
@@ -286,6 +306,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "record-count": (
         "The draft does not allow the number of records in the demo.",
         "Change `min_records` or `max_records` in the draft, or the number of records.",
+    ),
+    "recovered-ledger": (
+        "The ledger was recovered, so it may not know what was sent in blinded studies under these keys.",
+        "Run `dpdpca owner rotate`, then ask the data user for a new study.",
     ),
     "release-implausible": (
         "Correct shares cannot lead to this release.",
@@ -356,6 +380,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "owner-key-rolled-back": (
         "The manifest names an owner with a key that the owner has replaced.",
         "Do not continue, because somebody else may have the old key. Ask that owner.",
+    ),
+    "words-differ": (
+        "The words that the other owner told you are not those of the key in the study.",
+        "Do not join. Tell the data user and this owner.",
     ),
     "worker-died": ("A worker process ended before it finished its work.", "Try again."),
     "worker-failed": ("A worker process had an unexpected error.", "Read the log, and report the error."),

@@ -23,6 +23,8 @@ _OWN_KEY: Final = ("the signer's own Ed25519 key", "`malformed` if another key h
 _UNFIT: Final = "`unfit-sealing-key` if nothing can be sealed to the key"
 _KEM: Final = "to which others seal messages: the ML-KEM-768 key, then the X25519 key"
 _NO_USER: Final = "not in the message of a data user"
+_OWNERS_ONLY: Final = "only in the message of an owner"
+_UNFIT_BLINDING: Final = "`unfit-blinding-key` if the key has low order"
 
 MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
     "proxy": (
@@ -44,6 +46,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
                 f"{_OWN_KEY[1]}; `already-enrolled` if the key is enrolled already",
             ),
             "kem": (f"key {_KEM}; {_NO_USER}", _UNFIT),
+            "x25519": (f"key for blinding, without another use; {_OWNERS_ONLY}", _UNFIT_BLINDING),
             "proxy": ("Ed25519 key of the proxy", "`wrong-proxy` if the key is that of another proxy"),
         },
     ),
@@ -196,6 +199,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
                 "`malformed` if it is also the old key; `already-enrolled` if the key is enrolled already",
             ),
             "kem": (f"the new key {_KEM}; {_NO_USER}", _UNFIT),
+            "x25519": (f"the new key for blinding; {_OWNERS_ONLY}", _UNFIT_BLINDING),
             "time": _TIME,
             "acceptance": (
                 "signature of the new key (section 11)",

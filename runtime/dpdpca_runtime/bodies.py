@@ -99,6 +99,13 @@ class PartyBody(PartyIdentity):
     enrolled_at: Time
     party: Id
     successor: Id | None = Field(description="Id of the key that replaced this one.")
+    statement: Annotated[
+        Signed | None,
+        WithJsonSchema({"type": ["object", "null"]}),
+        Field(
+            description="The enrolment or rotation in which the party signed its keys, if it was asked for."
+        ),
+    ] = None
 
 
 class Parties(Body):

@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from dpdpca_protocol.errors import (
     AuthenticationError,
@@ -33,6 +34,7 @@ from dpdpca_protocol.wire.identifiers import PartyId
 from dpdpca_protocol.wire.kem import KEM_KEY_BYTES
 from dpdpca_protocol.wire.signing import (
     FILE_FORMAT,
+    OWNER,
     Identity,
     IdentityKey,
     Statement,
@@ -73,16 +75,16 @@ class IdentityFiles:
 
     Args:
         home: the folder.
-        has_kem: whether new keys have a `kem`. A data user's keys have none.
         acted: returns the parties that used this home, according to its other content. If there are any, only
             a key of theirs is accepted. Content that cannot be read names no parties.
+        role: of the party: owner, proxy or user. It says which keys a new identity has.
     """
 
     def __init__(
-        self, home: Path, acted: Callable[[], Collection[PartyId]] = frozenset, *, has_kem: bool = True
+        self, home: Path, acted: Callable[[], Collection[PartyId]] = frozenset, *, role: str = OWNER
     ) -> None:
         self._home = home
-        self._has_kem = has_kem
+        self._role = role
         self._acted = acted
 
     @property
@@ -123,7 +125,7 @@ class IdentityFiles:
     def create(self, passphrase: bytes | None) -> IdentityKey:
         """Creates a key. Raises ConflictError like `check_unused`; existing files are kept."""
         self.check_unused()
-        key = IdentityKey.generate(has_kem=self._has_kem)
+        key = IdentityKey.generate(self._role)
         write_private(self._path, key.to_pem(passphrase), replace=False)
         self._remember(key.public)
         return key
@@ -194,29 +196,29 @@ class IdentityFiles:
     def _known(self) -> Identity | None:
         try:
             body = parse_canonical(read_private(self._known_path))
-            # Earlier versions also remembered an X25519 key, which nothing uses any more.
-            sealing = sorted({"kem", "x25519"} & set(body))
-            check_members(body, "ed25519", *sealing, formats=(FILE_FORMAT,))
-            kem = hex_bytes(body["kem"], KEM_KEY_BYTES, "kem") if "kem" in body else None
-            return Identity(hex_bytes(body["ed25519"], 32, "ed25519"), kem)
+            check_members(body, "ed25519", optional=("kem", "x25519"), formats=(FILE_FORMAT,))
+            ed25519 = hex_bytes(body["ed25519"], 32, "ed25519")
+            x25519 = hex_bytes(body["x25519"], 32, "x25519") if "x25519" in body else None
+            if "kem" not in body:
+                return Identity(ed25519)  # the X25519 key of an earlier version served for sealing
+            return Identity(ed25519, hex_bytes(body["kem"], KEM_KEY_BYTES, "kem"), x25519)
         except NotFoundError:
             return None
         except MessageError as error:
             raise self._not_ours(self._known_path) from error
 
     def _remember(self, public: Identity) -> None:
-        kem = {"kem": public.kem.hex()} if public.kem else {}
-        body = {"ed25519": public.ed25519.hex(), "format": FILE_FORMAT, **kem}
+        body: dict[str, Any] = {"ed25519": public.ed25519.hex(), "format": FILE_FORMAT}
+        body |= {name: key.hex() for name, key in (("kem", public.kem), ("x25519", public.x25519)) if key}
         with suppress(OSError):  # a read-only home can be inspected, but nothing can be booked in it
             write_private(self._known_path, canonical_json(body))
 
     def rotate(
-        self, role: str, passphrase: bytes | None, now: datetime, announce: Callable[[Statement], None]
+        self, passphrase: bytes | None, now: datetime, announce: Callable[[Statement], None]
     ) -> IdentityKeys:
         """Replaces the key in use by a new one.
 
         Args:
-            role: owner, proxy or user.
             passphrase: of the key in use. The passphrase seals the new key too.
             now: the time in the statement.
             announce: sends the statement to the parties that need it, before the new key is used. If
@@ -238,7 +240,7 @@ class IdentityFiles:
             if number > MOST_ROTATIONS:
                 raise too_many_rotations()
             new = self._successor(number, passphrase)
-            announce(self._statement(number, role, keys.current, new, now))
+            announce(self._statement(number, keys.current, new, now))
             private_dir(self._former_path(number).parent)
             write_private(self._former_path(number), read_private(self._path))
             write_private(self._path, read_private(self._next_path))
@@ -250,23 +252,21 @@ class IdentityFiles:
         """The key to which rotation `number` leads. An interrupted rotation has already made this key."""
         if self._next_path.exists():
             begun = _read_key(self._next_path, passphrase)
-            if begun.kem or not self._has_kem or self._rotation_path(number).exists():
+            if begun.serves(self._role) or self._rotation_path(number).exists():
                 return begun
-            # An earlier version made this key, which has no `kem`. No statement names it, so nobody knows it.
-        made = IdentityKey.generate(has_kem=self._has_kem)
+            # An earlier version made these keys, and some are missing. No statement names them yet.
+        made = IdentityKey.generate(self._role)
         write_private(self._next_path, made.to_pem(passphrase))
         return made
 
-    def _statement(
-        self, number: int, role: str, old: IdentityKey, new: IdentityKey, now: datetime
-    ) -> Statement:
+    def _statement(self, number: int, old: IdentityKey, new: IdentityKey, now: datetime) -> Statement:
         made = self._rotations()
         if len(made) >= number:
             begun, statement = made[number - 1]
             if begun.identity != new.public:
                 raise self._not_together()
             return statement
-        rotation = Rotation(role, number, old.public.ed25519, new.public, time_text(now))
+        rotation = Rotation(self._role, number, old.public.ed25519, new.public, time_text(now))
         statement = rotation.sign(old, new)
         private_dir(self._rotation_path(number).parent)
         write_private(self._rotation_path(number), statement.encoded)

@@ -13,13 +13,15 @@ from dpdpca_protocol.errors import (
     UnavailableError,
     UsageError,
 )
+from dpdpca_protocol.messages.parties import signed_keys
 from dpdpca_protocol.messages.study_messages import ROLES, Enrolment
+from dpdpca_protocol.pads.masks import check_blinding_key
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.fields import read_text, time_text
 from dpdpca_protocol.wire.http import WINDOW_SECONDS
 from dpdpca_protocol.wire.identifiers import Digest, PartyId
-from dpdpca_protocol.wire.signing import verify_statement
+from dpdpca_protocol.wire.signing import OWNER, verify_statement
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.store.log import append_entry
 from dpdpca_proxy.store.parties import (
@@ -32,6 +34,7 @@ from dpdpca_proxy.store.parties import (
     insert_nonce,
     insert_party,
     list_parties,
+    list_statements,
     use_invitation,
 )
 
@@ -87,7 +90,8 @@ def enrol(proxy: Proxy, untrusted: bytes) -> PartyRow:
 
     Raises:
         MessageError: the request is malformed, or meant for another proxy.
-        CryptographicError: `unfit-sealing-key`, nothing can be sealed to the owner's key.
+        CryptographicError: `unfit-sealing-key`, nothing can be sealed to the owner's key;
+            `unfit-blinding-key`, its key for blinding has low order.
         AuthenticationError: `bad-signature`, `invitation-unknown`, `invitation-used`, `invitation-expired`.
         ConflictError: `already-enrolled`, under another invitation.
     """
@@ -102,7 +106,10 @@ def enrol(proxy: Proxy, untrusted: bytes) -> PartyRow:
             "the enrolment statement is for another proxy",
             "fetch this proxy's card and enrol again",
         )
-    kem = None if enrolment.role == "user" else enrolment.identity.sealing_key
+    kem = None
+    if enrolment.role == OWNER:
+        kem = enrolment.identity.sealing_key
+        check_blinding_key(enrolment.identity.blinding_key)
     token = request["invitation"]
     if not isinstance(token, str) or len(token) != 2 * TOKEN_BYTES or not token.isascii():
         raise AuthenticationError(
@@ -154,7 +161,8 @@ def check_named_parties(proxy: Proxy, manifest: Manifest) -> None:
     """Checks that a manifest gives its data user and its participants the names that the operator gave them.
 
     The data user writes the manifest, but owners decide by these names whom they trust with their sums. Each
-    participant must also have a `kem`, because it could not join the study without one.
+    participant must also have a `kem`, because it could not join the study without one, and in a blinded
+    study the `x25519` in the manifest.
 
     Raises:
         PolicyError: `manifest-refused`.
@@ -170,11 +178,26 @@ def check_named_parties(proxy: Proxy, manifest: Manifest) -> None:
                 " nothing can be sealed to them",
                 "ask this owner to run: dpdpca owner rotate; or name the participants without this owner",
             )
+    if manifest.is_blinded:
+        _check_blinding_keys(proxy, manifest)
+
+
+def _check_blinding_keys(proxy: Proxy, manifest: Manifest) -> None:
+    statements = party_statements(proxy)
+    for place, owner in enumerate(manifest.participants, 1):
+        if signed_keys(statements[PartyId.of(owner.ed25519)], owner.ed25519).x25519 != owner.x25519:
+            raise _misnamed(f"participant {place} of the manifest is enrolled with another x25519")
 
 
 def all_parties(proxy: Proxy) -> list[PartyRow]:
     with proxy.database.reading("list parties") as connection:
         return list_parties(connection)
+
+
+def party_statements(proxy: Proxy) -> dict[PartyId, bytes]:
+    """For each party, the enrolment or rotation in which it has signed its keys."""
+    with proxy.database.reading("list statements of parties") as connection:
+        return list_statements(connection)
 
 
 def party_of(proxy: Proxy, party: PartyId) -> PartyRow | None:

@@ -154,7 +154,7 @@ def key_files(home: Path) -> IdentityFiles:
         manifests = kept_manifests(home / DATABASE_FILE)
         return frozenset(PartyId.of(bytes.fromhex(each.body["proxy"]["ed25519"])) for each in manifests)
 
-    return IdentityFiles(home, named)
+    return IdentityFiles(home, named, role="proxy")
 
 
 def make_home(settings: Settings, passphrase: bytes | None = None) -> bool:

@@ -7,6 +7,7 @@ from sqlalchemy import Connection
 
 from dpdpca_protocol.errors import ConflictError, MessageError, NotFoundError
 from dpdpca_protocol.messages.rotation import MOST_ROTATIONS, too_many_rotations, verify_rotation
+from dpdpca_protocol.pads.masks import check_blinding_key
 from dpdpca_protocol.study import ShareState
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 from dpdpca_proxy.proxy import Proxy, key_files, passphrase_of
@@ -37,6 +38,7 @@ def rotate_party(proxy: Proxy, caller: PartyRow, party: PartyId, untrusted: byte
     Raises:
         MessageError: the statement is not a rotation of this caller.
         AuthenticationError: one of the two keys has not signed.
+        CryptographicError: `unfit-blinding-key`, the new key for blinding has low order.
         ConflictError: `already-rotated`, `rotation-not-newer`, `already-enrolled`, `too-many-rotations`.
     """
     if party != caller.party:
@@ -46,6 +48,8 @@ def rotate_party(proxy: Proxy, caller: PartyRow, party: PartyId, untrusted: byte
     rotation, statement = verify_rotation(untrusted)
     if rotation.previous != caller.ed25519 or rotation.role != caller.role:
         raise MessageError("malformed", "the rotation is for another key or role than the caller's")
+    if rotation.identity.x25519 is not None:
+        check_blinding_key(rotation.identity.x25519)
     successor = rotation.identity.party_id
     with proxy.database.transaction("rotate key") as connection:
         now = proxy.now()
@@ -122,4 +126,4 @@ def rotate_proxy(home: Path | None, now: datetime) -> IdentityKeys:
         raise NotFoundError(
             "not-initialised", f"there is no proxy in {settings.home}", "run: dpdpca proxy init"
         )
-    return files.rotate("proxy", passphrase_of(settings), now, lambda statement: None)
+    return files.rotate(passphrase_of(settings), now, lambda statement: None)

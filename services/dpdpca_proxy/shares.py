@@ -19,6 +19,7 @@ from dpdpca_protocol.errors import (
 )
 from dpdpca_protocol.messages.share import MAX_VERSION, ShareStatement, Withdrawal
 from dpdpca_protocol.study import ShareEvent, ShareState, StudyState, next_share_state
+from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.salts import SALT_BYTES, unsalted
 from dpdpca_protocol.wire.sealing import chunk_info, open_sealed
@@ -46,7 +47,7 @@ from dpdpca_proxy.store.studies import (
     named_participants,
     touch_study,
 )
-from dpdpca_proxy.studies import close_if_due
+from dpdpca_proxy.studies import close_if_due, fail_study, sweep
 
 _COPIES = b"dpdpca/copies/v2"
 MOST_VERSIONS = 64
@@ -80,7 +81,7 @@ def put_chunk(
     Raises:
         NotAllowedError: `not-a-participant`.
         ConflictError: `study-closed`, `share-version-not-newer`, `cohort-full`, `chunk-differs`,
-            `too-many-versions`.
+            `too-many-versions`, `blinded-share-is-final`.
         UnavailableError: `busy`, another request with the same chunk was refused at the same time.
         CryptographicError: the chunk does not open, or a ciphertext is invalid. The whole chunk is refused.
         MessageError: the length, position or version is wrong.
@@ -88,6 +89,7 @@ def put_chunk(
     if not 1 <= version <= MAX_VERSION:
         raise MessageError("malformed", "a share version must be a whole number of 1 or more")
     terms = proxy.terms(study)
+    _check_final(terms.manifest, version)
     gmpy2.get_context().allow_release_gil = True
     chunk = open_sealed(
         untrusted, proxy.key_of(study).opening_key, chunk_info(study, caller.party, version, position)
@@ -182,7 +184,7 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
     Raises:
         MessageError: the statement is not about this study, or its digests differ from those of the chunks.
         ConflictError: `study-closed`, `share-version-not-newer`, `statement-differs`, `share-incomplete`,
-            `cohort-full`, `too-many-versions`.
+            `cohort-full`, `too-many-versions`, `blinded-share-is-final`.
         CryptographicError: `ciphertext-repeated`, two chunks contain the same ciphertext;
             `chunk-of-another-owner`, another owner's complete share contains the chunk.
     """
@@ -192,6 +194,7 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
     if (known := known_receipt(proxy, caller, study, claim.version, statement)) is not None:
         return known
     terms = proxy.terms(study)
+    _check_final(terms.manifest, claim.version)
     if claim.kem != caller.kem:
         raise MessageError(
             "malformed",
@@ -238,6 +241,8 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
 def withdraw(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> bytes:
     """Withdraws a complete share from an open study with the owner's signed statement, and returns a receipt.
 
+    A withdrawal from a blinded study ends the study for all.
+
     Raises:
         MessageError: the statement is not a withdrawal from this study.
         ConflictError: `study-closed`, `share-version-not-newer`, `statement-differs`, or there is no
@@ -248,6 +253,7 @@ def withdraw(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
     _check_study(wish.study, study)
     if (known := known_receipt(proxy, caller, study, wish.version, statement)) is not None:
         return known
+    blinded = proxy.terms(study).manifest.is_blinded
     close_if_due(proxy, study)
     with proxy.database.transaction("withdraw share") as connection:
         now = proxy.now()
@@ -269,10 +275,31 @@ def withdraw(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
         for version in gone:
             delete_chunks(connection, study, caller.party, version)
         touch_study(connection, row)
+        if blinded:
+            # Without this owner the masks of the others never vanish: nothing could be opened.
+            fail_study(
+                proxy,
+                connection,
+                load_study(connection, study),
+                now,
+                "cohort-incomplete",
+                "an owner has withdrawn its share from this blinded study, which needs all owners",
+            )
     for version in gone:
         proxy.files.remove(share_folder(study, caller.party, version))
+    sweep(proxy, study)
     proxy.wake()
     return receipt
+
+
+def _check_final(manifest: Manifest, version: int) -> None:
+    """Refuses a second version of a blinded share: two shares under one mask would show their difference."""
+    if manifest.is_blinded and version != 1:
+        raise ConflictError(
+            "blinded-share-is-final",
+            "a share of a blinded study has version 1 only, and cannot be replaced",
+            "withdraw the share, which ends the study for all owners",
+        )
 
 
 def _check_not_behind(share: ShareRow, version: int) -> None:

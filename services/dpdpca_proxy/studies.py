@@ -26,6 +26,7 @@ from dpdpca_protocol.wire.signing import Statement, verify_statement
 from dpdpca_proxy.enrolment import check_named_parties
 from dpdpca_proxy.proxy import Proxy, data_key_info
 from dpdpca_proxy.rotation import check_in_use
+from dpdpca_proxy.store.cohorts import check_planned_distance
 from dpdpca_proxy.store.files import sealed_folder
 from dpdpca_proxy.store.log import last_mark
 from dpdpca_proxy.store.parties import PartyRow, list_parties
@@ -65,6 +66,7 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
         NotAllowedError: `not-the-study-owner`, the manifest names another data user than the caller.
         PolicyError: `manifest-refused`, the manifest names another proxy, its closing time has passed, or its
             parties are not enrolled under the names and keys in it.
+        PolicyError: `cohort-too-close`, the study is blinded, and its cohort would be too close to another.
         CryptographicError: `unfit-modulus`, the modulus was used in another study.
     """
     known = StudyId(verify_statement("manifest", untrusted).digest)
@@ -114,6 +116,8 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
             named=[PartyId.of(owner.ed25519) for owner in manifest.participants],
             features=[feature_key(feature.name) for feature in manifest.features],
         )
+        if manifest.is_blinded:
+            check_planned_distance(connection, row)
         insert_data_key(connection, row.study, key)
         append_event(
             connection, proxy.key, row.study, "manifest", {"statement": signed.statement.digest.hex()}, now
@@ -181,14 +185,7 @@ def close_if_due(proxy: Proxy, study: StudyId) -> None:
         if not _is_due(connection, row, now):
             return
         if len(complete_members(connection, study)) < row.min_owners:
-            fail_study(
-                proxy,
-                connection,
-                row,
-                now,
-                "too-few-owners",
-                "too few owners had complete shares at the closing time",
-            )
+            _fail_too_few(proxy, connection, row, now)
         else:
             on_time = now >= row.closes_at
             _close(
@@ -201,6 +198,14 @@ def close_if_due(proxy: Proxy, study: StudyId) -> None:
             )
     sweep(proxy, study)
     proxy.wake()
+
+
+def _fail_too_few(proxy: Proxy, connection: Connection, row: StudyRow, now: datetime) -> None:
+    slug, detail = "too-few-owners", "too few owners had complete shares at the closing time"
+    if proxy.terms(row.study).manifest.is_blinded:
+        slug = "cohort-incomplete"
+        detail = "not all owners of this blinded study had complete shares at the closing time"
+    fail_study(proxy, connection, row, now, slug, detail)
 
 
 def is_due(proxy: Proxy, study: StudyId) -> bool:

@@ -57,7 +57,7 @@ from dpdpca_user.evidence import (
     verify_closing,
     verify_release,
 )
-from dpdpca_user.planning.draft import complete_draft, suite_of_draft
+from dpdpca_user.planning.draft import complete_draft, is_blinded_draft, suite_of_draft
 from dpdpca_user.planning.lint import as_enrolled, closing_time, lint, parse_draft
 from dpdpca_user.results.model import Model
 from dpdpca_user_service.participants import enrolled_owners, names_replaced_key, with_current_keys
@@ -146,13 +146,13 @@ def _make_key(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     pinned = service.home.proxy(row.proxy_url)
     if (card := proxy.card(of_any_key=True)[0]).identity != pinned.identity:
         pinned = service.home.follow_proxy(pinned, card, proxy.proxy_rotations())
-    listed = proxy.parties()
+    with _final():
+        draft = parse_draft(service.store.need(row.id, "draft"), row.media_type)
+    listed = proxy.parties(with_statements=is_blinded_draft(draft))
     user = as_enrolled(service.party, [party for party in listed if party.successor is None])
     participants = enrolled_owners(listed)
     settings, created = service.settings, _time(row.created_at)
     closes_at = closing_time(created, settings.closes_after_days)
-    with _final():
-        draft = parse_draft(service.store.need(row.id, "draft"), row.media_type)
     if names_replaced_key(draft, listed):
         rotations = proxy.rotations()
         with _final():

@@ -96,9 +96,9 @@ def another_home(acted: Acted, role: str, *, rotated: bool) -> Path:
     """Another party of this role."""
     home = acted.folder / f"other-{role}"
     home.mkdir(0o700)
-    IdentityFiles(home).create(None)
+    IdentityFiles(home, role=role).create(None)
     if rotated:
-        IdentityFiles(home).rotate(role, None, datetime.now(UTC), lambda statement: None)
+        IdentityFiles(home, role=role).rotate(None, datetime.now(UTC), lambda statement: None)
     return home
 
 
@@ -129,7 +129,7 @@ def key_files_of_another_and_its_memory(acted: Acted, role: str) -> None:
 def rotate(acted: Acted, role: str) -> Path:
     """The party rotates its keys; a copy of the home from before."""
     shutil.copytree(acted.home(role), before := acted.folder / f"before-{role}")
-    acted.files(role).rotate(role, None, datetime.now(UTC), lambda statement: None)
+    acted.files(role).rotate(None, datetime.now(UTC), lambda statement: None)
     return before
 
 

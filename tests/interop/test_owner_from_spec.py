@@ -32,6 +32,7 @@ from study_parties import MakeManifest, Parties
 from dpdpca_interop import to_phe_private
 from dpdpca_owner.records.shuffle import Shuffle
 from dpdpca_protocol.layout.packing import symmetric_rows
+from dpdpca_protocol.messages.rotation import Rotation
 from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.records.block_sums import BlockSums, new_sums
 from dpdpca_protocol.records.encoding import RecordEncoder
@@ -70,7 +71,9 @@ def owner(world: ProxyWorld) -> Owner:
     """Enrolled, and one of those whom studies of `world` name."""
     stranger = Owner(world.url, world.proxy_key, TOY_BITS)
     stranger.enrol("what it calls itself", invite(world.proxy, "owner", NAME).token)
-    world.owners.append(IdentityKey(stranger.ed25519, KemKey(stranger.ml_kem, stranger.x25519)))
+    world.owners.append(
+        IdentityKey(stranger.ed25519, KemKey(stranger.ml_kem, stranger.x25519), stranger.blinding)
+    )
     return stranger
 
 
@@ -199,6 +202,100 @@ def test_an_owner_that_follows_the_page_takes_part_under_pads(
     assert owner.is_spent(study.study)
 
 
+@pytest.mark.parametrize("release", PADDED)
+def test_an_owner_that_follows_the_page_draws_its_own_noise(
+    world: ProxyWorld, owner: Owner, release: str
+) -> None:
+    study = world.open_study(features=features(), **PADDED[release], noise_by="owners", max_colluding=1)
+    others = [
+        [seed * 5 + index % 7 for index in range(study.manifest.figures.value_count)] for seed in (1, 2)
+    ]
+    for key, values in zip(world.owners, others, strict=False):
+        chunks, pad = study.padded_chunks(key, values)
+        study.upload(key, chunks)
+        study.complete(key, chunks, pad=pad)
+    columns = records(study.manifest.features)
+    own = owner.join(study.study, columns).flat() if release == "joint" else []
+    own = own or owner.join_blocks(study.study, columns)
+    study.close()
+    study.wait_state("released")
+    check_noise(study, [own, *others])
+
+
+def check_noise(study: OpenStudy, shares: list[list[int]]) -> None:
+    """The release is the sum of the shares, with an exact count and bounded noise on everything else."""
+    exact = [sum(column) for column in zip(*shares, strict=True)]
+    bounds = [block.tail for block in study.manifest.figures.blocks for _ in range(block.length)]
+    noise = [x - y for x, y in zip(study.open_values(), exact, strict=True)]
+    assert noise[0] == 0
+    assert any(noise)
+    assert all(abs(each) <= most for each, most in zip(noise[1:], bounds[1:], strict=True))
+
+
+@pytest.mark.parametrize("release", ["joint", "pairs"])
+def test_an_owner_that_follows_the_page_takes_part_in_a_blinded_study(
+    world: ProxyWorld, owner: Owner, release: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("dpdpca_protocol.pads.chunks.CHUNK_VALUES", "owner_from_spec.PADDED_CHUNK"):
+        monkeypatch.setattr(place, 7)  # several chunks
+    study = world.open_study(features=features(), **PADDED[release], blinding="pairwise", min_owners=None)
+    count = study.manifest.figures.value_count
+    others = [[seed * 5 + index % 7 for index in range(count)] for seed in range(3)]
+    for key, values in zip(world.owners, others, strict=False):
+        chunks, pad = study.padded_chunks(key, values)
+        study.upload(key, chunks)
+        study.complete(key, chunks, pad=pad)
+    columns = records(study.manifest.features)
+
+    own = owner.join(study.study, columns).flat() if release == "joint" else []
+    own = own or owner.join_blocks(study.study, columns)
+
+    study.wait_state("released")
+    assert owner.is_included(study.study) is True
+    check_noise(study, [own, *others])
+    study.state_opened()
+    assert owner.is_spent(study.study)
+    terms = owner.read(study.study)
+    with pytest.raises(BrokenPromiseError, match="one list of values"):
+        owner.deliver(terms, [value + 1 for value in own])
+
+
+def test_it_withdraws_from_a_blinded_study_and_has_spent_it(world: ProxyWorld, owner: Owner) -> None:
+    study = world.open_study(features=features(), **PADDED["joint"], blinding="pairwise", min_owners=None)
+    owner.join(study.study, records(study.manifest.features))
+    owner.withdraw(study.study)
+    assert owner.is_included(study.study) is None
+    events = [event.body["kind"] for event in owner.transcript(owner.read(study.study))]
+    assert events == ["manifest", "receipt", "withdrawal", "failed"]
+    assert owner.is_spent(study.study)
+
+
+def test_it_refuses_a_blinding_key_that_its_owner_did_not_sign(world: ProxyWorld, owner: Owner) -> None:
+    study = world.open_study(features=features(), **PADDED["joint"], blinding="pairwise", min_owners=None)
+    parties = owner.ask("/v1/parties?statements=true")["parties"]
+    body = owner.read(study.study).body
+    began = "2026-01-01T00:00:00Z"
+    owner_from_spec.check_blinding_keys(body, parties, [], began)
+    first, second, *_ = (each for each in parties if each["role"] == "owner")
+    forged = [*parties, {**first, "statement": second["statement"]}]
+    with pytest.raises(BrokenPromiseError, match="another key has signed"):
+        owner_from_spec.check_blinding_keys(body, forged, [], began)
+    with pytest.raises(BrokenPromiseError, match="shows no statement"):
+        owner_from_spec.check_blinding_keys(body, [*parties, {**first, "statement": None}], [], began)
+    other = json.loads(json.dumps(body))
+    named = next(each for each in other["participants"] if each["ed25519"] == first["ed25519"])
+    named["x25519"] = IdentityKey.generate().public.blinding_key.hex()
+    with pytest.raises(BrokenPromiseError, match="not signed this blinding key"):
+        owner_from_spec.check_blinding_keys(other, parties, [], began)
+    old, new = world.owners[0], IdentityKey.generate()
+    rotation = Rotation("owner", 1, old.public.ed25519, new.public, "2025-12-31T00:00:00Z").sign(old, new)
+    with pytest.raises(BrokenPromiseError, match="given up"):
+        owner_from_spec.check_blinding_keys(body, parties, [json.loads(rotation.encoded)], began)
+    moved = {**first, "ed25519": new.public.ed25519.hex(), "statement": json.loads(rotation.encoded)}
+    named |= {"ed25519": moved["ed25519"], "x25519": new.public.blinding_key.hex()}
+    owner_from_spec.check_blinding_keys(other, [*parties, moved], [json.loads(rotation.encoded)], began)
+
+
 def sums_by_the_product(
     manifest: Manifest, columns: dict[str, list[Any]], secret: bytes, folder: Path
 ) -> list[int]:
@@ -311,6 +408,19 @@ CHANGES: dict[str, Any] = {
     "does not have this suite": lambda body: body.update(suite="pads", release="masked"),
     "this is no key of pads": lambda body: body.update(suite="pads"),
 }
+OF_BLINDING: dict[str, Any] = {
+    "does not go with these terms": lambda body: body.update(closing="at-time"),
+    "the cohort must be all": lambda body: body.update(max_owners=4),
+    "this blinding is not known": lambda body: body.update(blinding="threshold"),
+    "max_colluding is wrong": lambda body: body.update(max_colluding=3),
+    "other members": lambda body: body["participants"][0].pop("x25519"),
+    "two owners have one blinding key": lambda body: body["participants"][0].update(
+        x25519=body["participants"][1]["x25519"]
+    ),
+    "has low order": lambda body: body["participants"][0].update(x25519="00" * 32),
+    "not below the prime": lambda body: body["participants"][0].update(x25519="f6" + "ff" * 30 + "7f"),
+    "noise_scale is": lambda body: body.update(noise_scale=str(float(body["noise_scale"]) * 0.999)),
+}
 OF_PADS: dict[str, Any] = {
     "slot_bits belongs to paillier": lambda body: body.update(slot_bits=50),
     "nothing can be sealed": lambda body: body["key"].update(kem="ff" * 1216),
@@ -355,6 +465,19 @@ def test_it_refuses_a_manifest_that_breaks_the_rules_of_pads(
         read_manifest(bad.encoded, bad.digest, TOY_BITS)
 
 
+@pytest.mark.parametrize("problem", OF_BLINDING)
+def test_it_refuses_a_manifest_that_breaks_the_rules_of_blinding(
+    parties: Parties, make_manifest: MakeManifest, problem: str
+) -> None:
+    body = json.loads(json.dumps(make_manifest(blinding="pairwise").to_body()))
+    good = sign_statement("manifest", body, parties.user)
+    assert read_manifest(good.encoded, good.digest, TOY_BITS).body == body
+    OF_BLINDING[problem](body)
+    bad = sign_statement("manifest", body, parties.user)
+    with pytest.raises(BrokenPromiseError, match=problem):
+        read_manifest(bad.encoded, bad.digest, TOY_BITS)
+
+
 NUMBERS = [{"name": "age", "lower": 0, "upper": 100}, {"name": "weight", "lower": "2.5", "upper": 250.5}]
 STUDIES: dict[str, dict[str, Any]] = {
     "levels": {"features": [*NUMBERS, {"name": "ward", "levels": ["A", "B", "3", "true"]}]},
@@ -378,6 +501,23 @@ STUDIES: dict[str, dict[str, Any]] = {
         "clip_norm": "0.5",
     },
     "a pre-study": {"features": NUMBERS, **PADDED["pre-study"]},
+    "noise by the owners": {"features": NUMBERS, "noise_by": "owners", "max_colluding": 1},
+    "noise by many owners": {
+        "features": NUMBERS,
+        "noise_by": "owners",
+        "min_owners": 5,
+        "max_owners": 40,
+        "max_colluding": 1,
+        "participants": [],
+        "closing": "at-time",
+    },
+    "pairs with noise by the owners": {"features": NUMBERS, **PADDED["pairs"], "noise_by": "owners"},
+    "a pre-study with noise by the owners": {
+        "features": NUMBERS,
+        **PADDED["pre-study"],
+        "noise_by": "owners",
+    },
+    "blinded": {"features": NUMBERS, "blinding": "pairwise"},
     "a pre-study of one block": {
         "features": [{**NUMBERS[0], "scale": "0.1"}, NUMBERS[1]],
         "release": "pre-study",
@@ -416,7 +556,9 @@ class NamedOwner:
         self.owner, self.name = owner, name
 
     def key(self) -> IdentityKey:
-        return IdentityKey(self.owner.ed25519, KemKey(self.owner.ml_kem, self.owner.x25519))
+        return IdentityKey(
+            self.owner.ed25519, KemKey(self.owner.ml_kem, self.owner.x25519), self.owner.blinding
+        )
 
 
 @pytest.mark.parametrize("release", ["masked", pytest.param("joint", marks=pytest.mark.nightly)])

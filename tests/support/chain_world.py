@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 import numpy as np
@@ -41,11 +42,13 @@ class Chain:
 
     @classmethod
     def make(cls, world: ProxyWorld, user: UserWorld, folder: Path, records: NDArray[np.float64]) -> "Chain":
-        """Owners that hold the records in three parts."""
+        """The world's owners, each with a part of the records."""
         desks, data = [], []
-        for index, (key, part) in enumerate(zip(world.owners, np.array_split(records, 3), strict=True)):
+        for index, (key, part) in enumerate(
+            zip(world.owners, np.array_split(records, len(world.owners)), strict=True)
+        ):
             home = OwnerHome(folder / f"owner-{index}", folder / "witness")
-            home.create(f"Hospital {'ABC'[index]}", None)
+            home.create(f"Hospital {ascii_uppercase[index]}", None)
             give_key(home.path, key)
             home.pins.pin_proxy(world.url, world.client(key).card()[1])
             desks.append(Desk(home, home.load(), _connect, key_rules=KeyRules(TOY_BITS)))

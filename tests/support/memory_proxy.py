@@ -42,6 +42,7 @@ class MemoryProxy:
     received: list[str] = field(default_factory=list)
     enrolled: list[tuple[str, str, Identity]] = field(default_factory=list)
     rotations: list[dict[str, Any]] = field(default_factory=list)
+    statements: dict[bytes, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.record("manifest", {"statement": self.manifest.digest.hex()})
@@ -95,6 +96,7 @@ class MemoryProxy:
         if where == "/v1/parties" and request.method == "GET":
             parties = [
                 {"role": role, "name": name, "ed25519": keys.ed25519.hex()}
+                | self._statement_of(request, keys)
                 for role, name, keys in self.enrolled
             ]
             return httpx.Response(200, json={"parties": parties})
@@ -110,6 +112,11 @@ class MemoryProxy:
             self, f"_{request.method.lower()}_{rest.replace('/', '_') or 'study'}"
         )
         return act(body)
+
+    def _statement_of(self, request: httpx.Request, keys: Identity) -> dict[str, Any]:
+        if request.url.params.get("statements") != "true":
+            return {}
+        return {"statement": self.statements.get(keys.ed25519)}
 
     def _put(self, version: int, index: int, sealed: bytes) -> httpx.Response:
         if self.state != "open":

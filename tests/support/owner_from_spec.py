@@ -1,8 +1,8 @@
 """An owner that follows docs/spec.md with general libraries alone: numbers in brackets are its sections.
 
 Nothing of the product may be imported here: whatever this module needs and the page does not say is a fault
-of the page. It takes part in studies of every release and suite in which the proxy draws the noise, and
-refuses all others.
+of the page. It takes part in studies of every release and suite, whoever draws the noise, and in blinded
+studies; it refuses those with Laplace noise.
 """
 
 import base64
@@ -30,6 +30,7 @@ from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.hpke import (
     AEAD,
     KDF,
@@ -38,6 +39,7 @@ from cryptography.hazmat.primitives.hpke import (
     MLKEM768X25519PublicKey,
     Suite,
 )
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 Json = dict[str, Any]
 HPKE = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
@@ -178,6 +180,7 @@ REQUIRED = {
     "key",
 }
 OPTIONAL = {
+    "blinding",
     "slot_bits",
     "calibration",
     "nonnegative",
@@ -205,6 +208,16 @@ class Terms:
         return bool(self.body["suite"] == "pads")
 
     @property
+    def is_blinded(self) -> bool:
+        return "blinding" in self.body
+
+    @property
+    def shares(self) -> int:
+        """m, the owners on whose noise the calibration relies; 0 if the proxy draws it."""
+        body = self.body
+        return int(body["min_owners"] - body["max_colluding"]) if body["noise_by"] == "owners" else 0
+
+    @property
     def slots(self) -> int:
         return (self.modulus.bit_length() - 2) // self.w if self.w else 0
 
@@ -227,8 +240,14 @@ def read_manifest(content: bytes, study: bytes, least_bits: int, other_keys: Seq
     demand(statement.digest == study, "this is the manifest of another study")
     body = statement.body
     demand(raw(body["user"]["ed25519"], 32) == statement.signer, "not the data user has signed")
-    plain = body["noise_by"] == "proxy" and body["mechanism"] == "gaussian"
-    demand(plain and body["relation"] == "replace-one", "this owner does not take part in such studies")
+    plain = body["mechanism"] == "gaussian" and body["relation"] == "replace-one"
+    demand(plain, "this owner does not take part in such studies")
+    by_owners = body["noise_by"] == "owners"
+    demand(by_owners or body["noise_by"] == "proxy", "nobody draws the noise")
+    demand(not by_owners or body["release"] != "masked", "owners draw no noise of a masked release")
+    least, colluding = int(by_owners), body["max_colluding"]
+    most = body["min_owners"] - 1 if by_owners else 0
+    demand(type(colluding) is int and least <= colluding <= most, "max_colluding is wrong")
     suites = {"masked": {"paillier"}, "joint": {"paillier", "pads"}, "pairs": {"pads"}, "pre-study": {"pads"}}
     demand(body["suite"] in suites.get(body["release"], ()), "this release does not have this suite")
     members = {"kem"} if body["suite"] == "pads" else {"modulus", "proof"}
@@ -324,6 +343,9 @@ def _figures(body: Json, study: bytes, modulus: int) -> Terms:
     while masked and 4 ** (beta - 65) < most**2 * d * K:
         beta += 1
     rho = _rho_of(body, Fraction(2 * _ceil_root(Fraction(d * K)), 2**beta) if masked else Fraction(0))
+    m = body["min_owners"] - body["max_colluding"] if body["noise_by"] == "owners" else 0
+    if m:
+        rho -= _excess_of_shares(body, d, K, a, rho, m)
     least = {
         "masked": K * math.sqrt((3 if body.get("nonnegative") else 8) / rho),
         "joint": float(2 * K + a) / (2 * math.sqrt(rho)),
@@ -339,7 +361,7 @@ def _figures(body: Json, study: bytes, modulus: int) -> Terms:
         tails = [T]
         w = max(2 * beta, ((most * V + 2 ** (beta - 1)) ** 2 + T).bit_length() + 1)
     else:
-        blocks = _blocks(body, d, K, V, a, t)
+        blocks = _blocks(body, d, K, V, a, t, Fraction(body["max_owners"], m or body["max_owners"]))
         tails = [tail for _, tail in blocks]
         largest = max(bound + tail for bound, tail in blocks)
         w = largest.bit_length() + 1 if modulus else 0
@@ -351,6 +373,43 @@ def _figures(body: Json, study: bytes, modulus: int) -> Terms:
     demand(0 < decimal(body["delta"]) * most < 1, "delta is not below 1/max_records")
     demand(not modulus or modulus.bit_length() - 2 >= w, "a slot does not fit")
     return Terms(study, body, d, q, K, w, modulus)
+
+
+def _own_variances(
+    body: Json, d: int, K: int, a: Fraction, square: Fraction, m: int
+) -> list[tuple[int, Fraction]]:
+    """For each block with noise its number of integers, and the least variance of one owner's noise on them.
+
+    Args:
+        square: the square of the scale.
+    """
+    entries = d * (d + 1) // 2
+    if body["release"] == "joint":
+        return [(d, square / (a * m)), (entries, square / (2 * m))]
+    if body["release"] == "pairs":
+        return [(entries, square / (2 * m))]
+    lengths = {"norms": 49, "pair-norms": 49, "sum": d, "octaves": 12 * d}
+    parts = {name: decimal(body["blocks"][name]) for name in PRE_STUDY if name in body["blocks"]}
+    return [(lengths[name], _squares(d, K)[name] * square / (part * m)) for name, part in parts.items()]
+
+
+def _squares(d: int, K: int) -> dict[str, int]:
+    """D² of each block of a pre-study."""
+    return {"norms": 2, "pair-norms": 2, "sum": 4 * K, "octaves": 2 * d}
+
+
+def _excess_of_shares(body: Json, d: int, K: int, a: Fraction, rho: float, m: int) -> float:
+    """E₀: what the distance of a sum of discrete Gaussians from one of them costs."""
+    square = {"joint": (2 * K + a) ** 2 / 2, "pairs": Fraction(2 * K * K), "pre-study": Fraction(1)}
+    scale = square[body["release"]] / Fraction(2 * rho)
+    own = _own_variances(body, d, K, a, scale, m)
+    demand(min(variance for _, variance in own) >= Fraction(1, 4), "an owner's noise is too small")
+    excess = sum(
+        length * 10 * sum(math.exp(-2 * math.pi**2 * float(variance) * k / (k + 1)) for k in range(1, m))
+        for length, variance in own
+    )
+    demand(excess <= rho / 64, "an owner's noise is too small")
+    return excess
 
 
 def _rho_of(body: Json, of_mask: Fraction) -> float:
@@ -371,19 +430,25 @@ def _rho_of(body: Json, of_mask: Fraction) -> float:
 PRE_STUDY = ("norms", "pair-norms", "sum", "octaves")
 
 
-def _blocks(body: Json, d: int, K: int, V: int, a: Fraction, t: Fraction) -> list[tuple[int, int]]:
-    """The bounds on the exact integers and on their noise, for each block of a flat release."""
+def _blocks(
+    body: Json, d: int, K: int, V: int, a: Fraction, t: Fraction, wider: Fraction
+) -> list[tuple[int, int]]:
+    """The bounds on the exact integers and on their noise, for each block of a flat release.
+
+    Args:
+        wider: the variance of the largest cohort's noise in that of `t`.
+    """
     most = body["max_records"]
 
     def tail(variance: Fraction) -> int:
-        return _ceil_root(KAPPA**2 * variance)
+        return _ceil_root(KAPPA**2 * variance * wider)
 
     if body["release"] == "joint":
         return [(most, 0), (most * V, tail(t**2 / a)), (most * K, tail(t**2))]
     if body["release"] == "pairs":
         return [(most // 2, 0), (most // 2 * K, tail(t**2))]
     bounds = {"norms": most, "pair-norms": most // 2, "sum": most * V, "octaves": most // 2}
-    squares = {"norms": 2, "pair-norms": 2, "sum": 4 * K, "octaves": 2 * d}
+    squares = _squares(d, K)
     parts = {name: decimal(part) for name, part in body["blocks"].items()}
     demand(parts.keys() <= bounds.keys() and sum(parts.values()) == 1, "the blocks are wrong")
     demand(min(parts.values()) > 0, "a block has no part")
@@ -418,6 +483,7 @@ def _check_limits(body: Json, terms: Terms) -> None:
     demand(body["min_owners"] <= body["max_owners"], "min_owners is above max_owners")
     demand(body["min_records"] <= body["max_records"], "min_records is above max_records")
     demand(not owners or body["min_owners"] <= len(owners) <= body["max_owners"], "too few or many owners")
+    _check_blinding(body)
     must_name = body["release"] == "masked" or body["closing"] == "when-complete"
     demand(owners or not must_name, "this study must name its owners")
     demand(("blocks" in body) == (body["release"] == "pre-study"), "blocks belongs to a pre-study")
@@ -445,6 +511,30 @@ def _check_limits(body: Json, terms: Terms) -> None:
     demand(decimal(body["clip_norm"]) ** 2 <= widest, "the clip norm is too large")
     clips_late = body["release"] in ("pairs", "pre-study")
     demand(not clips_late or reach < 2**62, "squares before clipping are too large")
+
+
+def _check_blinding(body: Json) -> None:
+    owners = body["participants"]
+    members = {"name", "ed25519", "x25519"} if "blinding" in body else {"name", "ed25519"}
+    demand(all(owner.keys() == members for owner in owners), "a participant has other members")
+    if "blinding" not in body:
+        return
+    demand(body["blinding"] == "pairwise", "this blinding is not known")
+    terms = (body["suite"], body["noise_by"], body["closing"])
+    demand(terms == ("pads", "owners", "when-complete"), "blinding does not go with these terms")
+    demand(body["min_owners"] == body["max_owners"] == len(owners), "the cohort must be all participants")
+    keys = [raw(owner["x25519"], 32) for owner in owners]
+    demand(len(set(keys)) == len(keys), "two owners have one blinding key")
+    for key in keys:
+        demand(int.from_bytes(key, "little") < 2**255 - 19, "a blinding key is not below the prime")
+        exchange(X25519PrivateKey.generate(), key)
+
+
+def exchange(own: X25519PrivateKey, theirs: bytes) -> bytes:
+    try:
+        return own.exchange(X25519PublicKey.from_public_bytes(theirs))
+    except ValueError:
+        raise BrokenPromiseError("a blinding key has low order") from None
 
 
 def _numeric(feature: Json, body: Json) -> tuple[Fraction, Fraction, Fraction, Fraction]:
@@ -628,7 +718,81 @@ def _histogram(values: Sequence[int], edges: Sequence[int]) -> list[int]:
     return counts
 
 
+# Noise by the owners (8)
+
+
+def own_noise(terms: Terms, d: int) -> list[int]:
+    """New noise for the values of one flat share."""
+    t, m = decimal(terms.body["noise_scale"]), terms.shares
+    own = _own_variances(terms.body, d, terms.K, decimal(terms.body["sum_weight"]) * terms.K, t**2, m)
+    noise = [0]
+    for length, variance in own:
+        if length != d * (d + 1) // 2 or terms.body["release"] == "pre-study":
+            noise += [_gaussian(variance) for _ in range(length)]
+        else:  # a matrix, with twice the variance on its diagonal
+            noise += [_gaussian(variance * (1 + (i == j))) for i in range(d) for j in range(i, d)]
+    return noise
+
+
+def _gaussian(variance: Fraction) -> int:
+    """A discrete Gaussian, by algorithm 3 of Canonne, Kamath and Steinke 2020."""
+    t = math.isqrt(math.floor(variance)) + 1
+    while True:
+        y = _laplace(t)
+        if _happens((abs(y) - variance / t) ** 2 / (2 * variance)) and y * y <= KAPPA**2 * variance:
+            return y
+
+
+def _laplace(t: int) -> int:
+    while True:
+        u = secrets.randbelow(t)
+        if not _happens(Fraction(u, t)):
+            continue
+        while _happens(Fraction(1)):
+            u += t
+        if secrets.randbelow(2):
+            return u
+        if u:
+            return -u
+
+
+def _happens(gamma: Fraction) -> bool:
+    """True with probability exp(−γ)."""
+    while gamma > 1:
+        if not _happens(Fraction(1)):
+            return False
+        gamma -= 1
+    k = 1
+    while secrets.randbelow(gamma.denominator * k) < gamma.numerator:
+        k += 1
+    return bool(k % 2)
+
+
 # A share (5, 6)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What two owners of a blinded study share; the one with the lower id adds the masks."""
+
+    key: bytes
+    sign: int
+
+
+def pair_with(own: X25519PrivateKey, owner: bytes, other: bytes, theirs: bytes, study: bytes) -> Pair:
+    """Args: owner, other: the ids; theirs: the other's public key."""
+    mine = own.public_key().public_bytes_raw()
+    (low, low_key), (high, high_key) = sorted([(owner, mine), (other, theirs)])
+    info = b"dpdpca/blinding/v2" + low + high + low_key + high_key
+    key = HKDF(SHA256(), 32, salt=study, info=info).derive(exchange(own, theirs))
+    return Pair(key, 1 if owner == low else -1)
+
+
+def stream(key: bytes, index: int, count: int) -> tuple[int, ...]:
+    """The pads, or the masks, of a chunk."""
+    # `cryptography` takes the block counter, four bytes little-endian, before the nonce.
+    cipher = Cipher(ChaCha20(key, bytes(4) + index.to_bytes(12, "big")), None).encryptor()
+    return struct.unpack(f"<{count}Q", cipher.update(bytes(8 * count)))
 
 
 @dataclass(frozen=True)
@@ -639,10 +803,11 @@ class Share:
     pad: bytes | None = None
 
 
-def make_share(terms: Terms, sums: "Sums | list[int]", owner: bytes, version: int) -> Share:
+def make_share(
+    terms: Terms, sums: "Sums | list[int]", owner: bytes, version: int, pairs: Sequence[Pair] = ()
+) -> Share:
     """The share of an owner under new keys, which serve this version only."""
     if not terms.is_padded:
-        assert isinstance(sums, Sums)
         return Share(make_chunks(terms, sums))
     values = sums.flat() if isinstance(sums, Sums) else sums
     key, salt_key = secrets.token_bytes(32), secrets.token_bytes(32)
@@ -651,16 +816,17 @@ def make_share(terms: Terms, sums: "Sums | list[int]", owner: bytes, version: in
     chunks = []
     for index in range(-(-len(values) // PADDED_CHUNK)):
         part = values[index * PADDED_CHUNK : (index + 1) * PADDED_CHUNK]
-        # `cryptography` takes the block counter, four bytes little-endian, before the nonce.
-        stream = Cipher(ChaCha20(key, bytes(4) + index.to_bytes(12, "big")), None).encryptor()
-        pads = struct.unpack(f"<{len(part)}Q", stream.update(bytes(8 * len(part))))
-        hidden = [(value + pad) % 2**64 for value, pad in zip(part, pads, strict=True)]
+        hidden = [value + pad for value, pad in zip(part, stream(key, index, len(part)), strict=True)]
+        for pair in pairs:
+            masks = stream(pair.key, index, len(part))
+            hidden = [word + pair.sign * mask for word, mask in zip(hidden, masks, strict=True)]
+        hidden = [word % 2**64 for word in hidden]
         salt = hmac.digest(salt_key, b"dpdpca/salt/v2\0" + struct.pack(">I", index), "sha256")
         chunks.append(salt + struct.pack(f"<{len(hidden)}Q", *hidden))
     return Share(chunks, pad)
 
 
-def plaintexts(terms: Terms, sums: Sums) -> list[int]:
+def plaintexts(terms: Terms, sums: "Sums | list[int]") -> list[int]:
     """P = Σ x_k·2^(w k), in the order of the release's layout."""
     d, s = terms.d, terms.slots
 
@@ -668,15 +834,16 @@ def plaintexts(terms: Terms, sums: Sums) -> list[int]:
         return sum(value << (terms.w * k) for k, value in enumerate(values))
 
     if terms.body["release"] == "joint":
-        flat = sums.flat()
+        flat = sums.flat() if isinstance(sums, Sums) else sums
         return [pack(flat[start : start + s]) for start in range(0, len(flat), s)]
+    assert isinstance(sums, Sums)
     blocks = [
         pack(sums.second_moment[i][J * s : (J + 1) * s]) for i in range(d) for J in range(i // s, -(-d // s))
     ]
     return [sums.count, *sums.sum, *blocks]
 
 
-def make_chunks(terms: Terms, sums: Sums) -> list[bytes]:
+def make_chunks(terms: Terms, sums: "Sums | list[int]") -> list[bytes]:
     """A salt, then at most 1,024 ciphertexts."""
     key = phe.PaillierPublicKey(terms.modulus)
     encrypted = [key.raw_encrypt(plain % terms.modulus) for plain in plaintexts(terms, sums)]
@@ -729,6 +896,45 @@ STATES = {
 }
 
 
+def check_blinding_keys(body: Json, parties: Sequence[Json], rotations: Sequence[Json], began: str) -> None:
+    """Each owner of a blinded study has signed its key, and had not given it up when the study began (6).
+
+    Args:
+        body: of the manifest.
+        parties: as the proxy lists them, with statements.
+        rotations: of all parties.
+        began: the time of the study's first event.
+    """
+    shown = {each["ed25519"]: each["statement"] for each in parties}
+    keys = {"role", "ed25519", "kem", "x25519"}
+    given_up = [
+        Statement.verify("rotation", each, keys_of_rotation(each))
+        for each in rotations
+        if each["body"]["role"] == "owner"
+    ]
+    for owner in body["participants"]:
+        key, statement = raw(owner["ed25519"], 32), shown[owner["ed25519"]]
+        demand(statement is not None, "the proxy shows no statement")
+        if statement["kind"] == "rotation":
+            said = Statement.verify("rotation", statement, keys_of_rotation(statement))
+            unsigned = {name: value for name, value in said.body.items() if name != "acceptance"}
+            accepted = raw(said.body["acceptance"], 64)
+            text = b"dpdpca/rotation-acceptance/v2\0" + canonical(unsigned)
+            Ed25519PublicKey.from_public_bytes(key).verify(accepted, text)
+        else:
+            said = Statement.verify("enrolment", statement, keys | {"name", "proxy"}, key)
+        stated = (said.body["ed25519"], said.body["x25519"])
+        demand(stated == (owner["ed25519"], owner["x25519"]), "the owner has not signed this blinding key")
+        left = [each.body["time"] for each in given_up if each.signer == key]
+        demand(not left or min(left) >= began, "the owner had given up this key")
+
+
+def keys_of_rotation(statement: Json) -> set[str]:
+    """The members of a rotation; those of format 1 have no `kem`."""
+    own = {"role", "version", "previous", "ed25519", "x25519", "time", "acceptance"}
+    return own if statement["body"]["format"] == 1 else own | {"kem"}
+
+
 @dataclass
 class Owner:
     """An owner with its keys, its receipts and what the proxy has shown to it.
@@ -745,11 +951,14 @@ class Owner:
     ed25519: Ed25519PrivateKey = field(default_factory=Ed25519PrivateKey.generate)
     ml_kem: MLKEM768PrivateKey = field(default_factory=MLKEM768PrivateKey.generate)
     x25519: X25519PrivateKey = field(default_factory=X25519PrivateKey.generate)
+    blinding: X25519PrivateKey = field(default_factory=X25519PrivateKey.generate)
     receipts: dict[bytes, Statement] = field(default_factory=dict)
     claims: dict[tuple[bytes | int, ...], Statement] = field(default_factory=dict)
     keys: dict[bytes, str] = field(default_factory=dict)
     events: dict[bytes, list[Statement]] = field(default_factory=dict)
     endings: dict[bytes, Statement | None] = field(default_factory=dict)
+    noisy: dict[tuple[bytes, tuple[int, ...]], list[int]] = field(default_factory=dict)
+    final: dict[bytes, tuple[list[int], Share]] = field(default_factory=dict)
     generation: int = 0
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
 
@@ -826,6 +1035,7 @@ class Owner:
             "name": name,
             "ed25519": self.public.hex(),
             "kem": self.sealing.hex(),
+            "x25519": self.blinding.public_key().public_bytes_raw().hex(),
             "proxy": card.signer.hex(),
         }
         statement = Statement.sign("enrolment", body, self.ed25519)
@@ -861,6 +1071,10 @@ class Owner:
         demand(named <= enrolled, "the manifest gives somebody another name")
         keys = [each["ed25519"] for each in body["participants"]]
         demand(not keys or self.public.hex() in keys, "the study does not name this owner")
+        if terms.is_blinded:
+            shown = self.ask("/v1/parties?statements=true")["parties"]
+            began = self.transcript(terms)[0].body["time"]
+            check_blinding_keys(body, shown, self.ask("/v1/parties/rotations")["rotations"], began)
         return terms
 
     # A share
@@ -880,15 +1094,48 @@ class Owner:
         return values
 
     def deliver(self, terms: Terms, sums: Sums | list[int]) -> None:
-        """Sends a new version of the share."""
+        """Sends a new version of the share; in a blinded study the only one, however often it is asked."""
         version = (self.share(terms.study)["version"] or 0) + 1
-        share = make_share(terms, sums, self.id, version)
+        if terms.shares:
+            sums = self.with_noise(terms, sums.flat() if isinstance(sums, Sums) else sums)
+        if terms.is_blinded:
+            assert isinstance(sums, list)
+            values, share = self.final.setdefault(
+                terms.study, (sums, make_share(terms, sums, self.id, 1, self.pairs(terms)))
+            )
+            demand(values == sums, "a blinded share has one list of values")
+            if terms.study in self.receipts:
+                return
+            version = 1
+        else:
+            share = make_share(terms, sums, self.id, version)
         for position, chunk in enumerate(share.chunks):
             self.put(terms, version, position, chunk)
         arrived = self.share(terms.study)
         demand(arrived["version"] == version, "another version arrived")
         demand(arrived["chunks"] == list(range(len(share.chunks))), "a chunk is missing")
         self.complete(terms, version, [sha256(chunk) for chunk in share.chunks], share.pad)
+
+    def with_noise(self, terms: Terms, exact: list[int]) -> list[int]:
+        """The values with this owner's noise: the same noise for the same values, and other for others."""
+        made = (terms.study, tuple(exact))
+        if made not in self.noisy:
+            noise = own_noise(terms, terms.d)
+            self.noisy[made] = [value + each for value, each in zip(exact, noise, strict=True)]
+        return self.noisy[made]
+
+    def pairs(self, terms: Terms) -> list[Pair]:
+        others = [each for each in terms.body["participants"] if each["ed25519"] != self.public.hex()]
+        return [
+            pair_with(
+                self.blinding,
+                self.id,
+                party_id(raw(each["ed25519"], 32)),
+                raw(each["x25519"], 32),
+                terms.study,
+            )
+            for each in others
+        ]
 
     def share(self, study: bytes) -> Json:
         """What the proxy holds, with its receipt compared with ours."""
@@ -990,7 +1237,7 @@ class Owner:
         facts, _ = self.look(terms)
         self.transcript(terms)
         ending, mine = self.endings[study], self.receipts[study]
-        if ending is None:
+        if ending is None or study in self.final:
             return True
         if ending.kind == "cancel":
             return False

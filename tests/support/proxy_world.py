@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 import httpx
@@ -38,6 +39,7 @@ from dpdpca_protocol.messages.study_messages import (
 )
 from dpdpca_protocol.messages.transcript import verify_transcript
 from dpdpca_protocol.pads.keys import PadsSecret
+from dpdpca_protocol.pads.masks import PairKey, pair_keys
 from dpdpca_protocol.paillier.chunks import decode_chunk, encode_chunks
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
@@ -241,7 +243,7 @@ class ProxyWorld:
 
     def enrol_all(self) -> None:
         self.enrol(self.user, "user", "Institute")
-        for letter, owner in zip("ABCDEFGH", self.owners, strict=False):
+        for letter, owner in zip(ascii_uppercase, self.owners, strict=False):
             self.enrol(owner, "owner", f"Hospital {letter}")
 
     # raw requests
@@ -286,8 +288,8 @@ class ProxyWorld:
         )
         participants = (
             tuple(
-                Participant(f"Hospital {letter}", owner.public.ed25519)
-                for letter, owner in zip("ABCDEFGH", self.owners, strict=False)
+                Participant(f"Hospital {letter}", owner.public.ed25519, owner.public.x25519)
+                for letter, owner in zip(ascii_uppercase, self.owners, strict=False)
             )
             if named
             else ()
@@ -354,9 +356,18 @@ class OpenStudy:
         suite, figures = suite_of(self.manifest), self.manifest.figures
         noisy = [x + g for x, g in zip(values, figures.own_noise(), strict=False)]
         begun = suite.begin(owner.public.party_id, version, OS_RANDOMNESS)
-        make = suite.chunk_maker(begun.secrets, OS_RANDOMNESS)
+        make = suite.chunk_maker(begun.secrets, OS_RANDOMNESS, pairs=self.pairs(owner))
         parts = (noisy[at.start : at.stop] for at in map(suite.chunk_values, range(suite.chunk_count)))
         return [make(index, part)(lambda count: None) for index, part in enumerate(parts)], begun.pad
+
+    def pairs(self, owner: IdentityKey) -> tuple[PairKey, ...]:
+        """The keys that an owner shares with the others in a blinded study."""
+        if not self.manifest.is_blinded:
+            return ()
+        named = {PartyId.of(each.ed25519): each.x25519 or b"" for each in self.manifest.participants}
+        mine = owner.public.party_id
+        del named[mine]
+        return pair_keys(owner.blinding_key, mine, named, self.study)
 
     def seal(self, owner: IdentityKey, chunk: bytes, version: int, position: int) -> bytes:
         info = chunk_info(self.study, owner.public.party_id, version, position)

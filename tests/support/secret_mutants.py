@@ -112,6 +112,8 @@ SECRETS = {
     "dpdpca_protocol/pads/keys.py PadsSecret.generate": "test_padded_shares.py::test_no_two_keys_are_alike",
     "dpdpca_protocol/pads/streams.py ChaCha20(pad_key)": "test_pads.py::"
     "test_every_pad_differs_with_key_and_chunk",
+    "dpdpca_protocol/pads/masks.py derive(shared_secret)": "test_masks.py::"
+    "test_the_masks_of_a_pair_follow_its_secret",
     "dpdpca_protocol/pads/streams.py digest(salt_key)": "test_padded_shares.py::"
     "test_a_salt_is_an_hmac_of_the_index",
     # the second noise, the order of pairs, the fingerprints of records

@@ -1,7 +1,7 @@
 """Everyone in the small study that the fixtures of `tests/conftest.py` make."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dpdpca_protocol.pads.keys import PadsSecret
@@ -25,7 +25,7 @@ def under_paillier(draft: Mapping[str, Any]) -> dict[str, Any]:
 
     The rounds of a chain have one suite, which is pads.
     """
-    is_single = draft.get("release") == "joint" and "pre_studies" not in draft
+    is_single = draft.get("release") == "joint" and not {"pre_studies", "blinding"} & draft.keys()
     suite = {"suite": "paillier"} if is_single else {}
     return suite | dict(draft)
 
@@ -64,4 +64,12 @@ class Parties:
         return tuple(
             Participant(f"Hospital {letter}", owner.public.ed25519)
             for letter, owner in zip("ABC", self.owners, strict=True)
+        )
+
+    @property
+    def blinding_participants(self) -> tuple[Participant, ...]:
+        """The participants with their keys for blinding."""
+        return tuple(
+            replace(party, x25519=owner.public.x25519)
+            for party, owner in zip(self.participants, self.owners, strict=True)
         )

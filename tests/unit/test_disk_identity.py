@@ -37,7 +37,7 @@ def test_former_keys_stay_and_statements_lead_on(tmp_path: Path, passphrase: byt
     files = IdentityFiles(tmp_path)
     first = files.create(passphrase)
     for _ in range(3):
-        files.rotate("owner", passphrase, NOW, unheard)
+        files.rotate(passphrase, NOW, unheard)
     keys = IdentityFiles(tmp_path).load(passphrase)
     assert keys.former[-1].public == first.public
     assert len({key.public for key in (keys.current, *keys.former)}) == 4
@@ -60,9 +60,9 @@ def test_a_chain_of_keys_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     files = IdentityFiles(tmp_path)
     files.create(None)
     for _ in range(2):
-        keys = files.rotate("owner", None, NOW, unheard)
+        keys = files.rotate(None, NOW, unheard)
     with pytest.raises(ConflictError, match="which is the limit"):
-        files.rotate("owner", None, NOW, unheard)
+        files.rotate(None, NOW, unheard)
     assert files.load(None).current.public == keys.current.public
 
 
@@ -72,7 +72,7 @@ def test_all_of_it_is_private_whatever_the_umask(tmp_path: Path) -> None:
         files = IdentityFiles(tmp_path / "home")
         (tmp_path / "home").mkdir(0o700)
         files.create(None)
-        files.rotate("user", None, NOW, unheard)
+        files.rotate(None, NOW, unheard)
     finally:
         os.umask(before)
     for path in (tmp_path / "home").rglob("*"):
@@ -90,10 +90,10 @@ def test_an_announcement_that_fails_is_made_again_word_for_word(tmp_path: Path) 
 
     for _ in range(2):
         with pytest.raises(UnavailableError):
-            files.rotate("owner", None, NOW, unreachable)
+            files.rotate(None, NOW, unreachable)
         assert files.load(None).current.public == first.public
         assert files.load(None).former == ()
-    keys = files.rotate("owner", None, NOW, lambda statement: heard.append(statement.encoded))
+    keys = files.rotate(None, NOW, lambda statement: heard.append(statement.encoded))
     assert len(set(heard)) == 1
     assert verify_rotation(heard[0])[0].identity == keys.current.public
 
@@ -119,13 +119,13 @@ def test_a_rotation_may_end_at_any_write(tmp_path: Path, monkeypatch: pytest.Mon
             for name in ("write_private", "remove_private"):
                 patch.setattr(identity, name, dying(getattr(identity, name)))
             try:
-                files.rotate("proxy", None, NOW, unheard)
+                files.rotate(None, NOW, unheard)
             except KeyboardInterrupt:
                 died = True
             else:
                 died = False
         assert files.load(None).of(first.public.ed25519) is not None
-        keys = files.rotate("proxy", None, NOW, unheard) if died else files.load(None)
+        keys = files.rotate(None, NOW, unheard) if died else files.load(None)
         assert [key.public for key in keys.former] == [first.public], k
         assert len(keys.rotations) == 1
         if not died:
@@ -140,9 +140,9 @@ def test_two_cannot_rotate_at_once(tmp_path: Path) -> None:
 
     def again(_statement: Statement) -> None:
         with pytest.raises(ConflictError):
-            files.rotate("owner", None, NOW, unheard)
+            files.rotate(None, NOW, unheard)
 
-    files.rotate("owner", None, NOW, again)
+    files.rotate(None, NOW, again)
 
 
 def test_a_rotation_goes_on_with_the_key_that_it_has_announced(tmp_path: Path) -> None:
@@ -154,17 +154,17 @@ def test_a_rotation_goes_on_with_the_key_that_it_has_announced(tmp_path: Path) -
         raise UnavailableError("unreachable", "nobody answers")
 
     with pytest.raises(UnavailableError):
-        files.rotate("owner", None, NOW, unreachable)
+        files.rotate(None, NOW, unreachable)
     announced = (tmp_path / "next.pem").read_bytes()
     write_private(tmp_path / "next.pem", IdentityKey.generate().to_pem())
     with pytest.raises(IntegrityError, match="do not lead"):
-        files.rotate("owner", None, NOW, unheard)
+        files.rotate(None, NOW, unheard)
     (tmp_path / "next.pem").unlink()
     with pytest.raises(IntegrityError, match="was replaced"):
-        files.rotate("owner", None, NOW, unheard)
+        files.rotate(None, NOW, unheard)
     write_private(tmp_path / "next.pem", announced)
     assert files.load(None).current.public == first.public
-    assert [key.public for key in files.rotate("owner", None, NOW, unheard).former] == [first.public]
+    assert [key.public for key in files.rotate(None, NOW, unheard).former] == [first.public]
 
 
 def test_a_home_that_cannot_be_written_can_be_looked_at(
@@ -224,7 +224,7 @@ def test_keys_of_an_earlier_version_are_read_and_get_a_kem_by_a_rotation(
     assert current.public == old
     with pytest.raises(CryptographicError, match="of an earlier version"):
         _ = current.opening_key
-    keys = files.rotate("owner", passphrase, NOW, unheard)
+    keys = files.rotate(passphrase, NOW, unheard)
     assert [key.public for key in keys.former] == [old]
     assert keys.current.opening_key.public == keys.current.public.sealing_key
     assert (tmp_path / "former-keys" / "1.pem").read_bytes() == pem
@@ -232,9 +232,9 @@ def test_keys_of_an_earlier_version_are_read_and_get_a_kem_by_a_rotation(
 
 
 def test_a_data_user_has_only_a_signing_key(tmp_path: Path) -> None:
-    files = IdentityFiles(tmp_path, has_kem=False)
+    files = IdentityFiles(tmp_path, role="user")
     assert files.create(None).kem is None
-    keys = files.rotate("user", None, NOW, unheard)
+    keys = files.rotate(None, NOW, unheard)
     assert keys.current.kem is None
     assert verify_rotation(keys.rotations[0].encoded)[0].identity == keys.current.public
     assert (tmp_path / "identity.pem").read_bytes().count(b"BEGIN") == 1

@@ -33,7 +33,7 @@ def test_each_message_is_read_back_as_it_was_signed() -> None:
     for records, kind in ((20, ReleaseKind.MASKED), (None, ReleaseKind.JOINT)):
         release = ReleaseStatement(STUDY, kind, (MEMBER,), cohort_digest([MEMBER]), records, (ONE,))
         assert ReleaseStatement.parse(release.sign(KEY)) == release
-    card = ProxyCard("A proxy", "http://127.0.0.1:1", KEY.public)
+    card = ProxyCard("A proxy", "http://127.0.0.1:1", replace(KEY.public, x25519=None))
     assert ProxyCard.parse(card.sign(KEY)) == card
     enrolment = Enrolment("owner", "Hospital Ä", KEY.public, OTHER.public.ed25519)
     assert Enrolment.parse(enrolment.sign(KEY)) == enrolment
@@ -96,6 +96,7 @@ def test_an_enrolment_of_format_1_is_read_and_cannot_be_taken_for_one_of_format_
     earlier = sign_statement("enrolment", body, KEY)
     without_kem = replace(enrolment, identity=Identity(KEY.public.ed25519))
     assert Enrolment.parse(verify_statement("enrolment", earlier.encoded)) == without_kem
+    assert Enrolment.parse(enrolment.sign(KEY)).identity == KEY.public
     with pytest.raises(AuthenticationError):
         verify_statement("enrolment", earlier.encoded.replace(b'"format":1', b'"format":2'))
 
@@ -108,6 +109,12 @@ def test_nothing_is_sealed_to_a_data_user_or_to_a_key_of_an_earlier_version() ->
     with pytest.raises(CryptographicError, match="of an earlier version") as caught:
         owner.sign(KEY)
     assert caught.value.slug == "unfit-sealing-key"
+    without = replace(owner, identity=replace(KEY.public, x25519=None))
+    with pytest.raises(CryptographicError, match="none for blinding") as caught:
+        without.sign(KEY)
+    assert caught.value.slug == "unfit-blinding-key"
+    card = ProxyCard("Relay", "http://127.0.0.1:1", KEY.public).sign(KEY)
+    assert "x25519" not in {**card.body, **user.body}
 
 
 @pytest.mark.parametrize(
@@ -149,7 +156,7 @@ def test_the_cohort_digest_does_not_depend_on_order_and_on_everything_else() -> 
 
 
 def test_a_sealing_key_of_low_order_is_refused() -> None:
-    weak = Identity(KEY.public.ed25519, KEY.public.sealing_key[:-32] + bytes(32))
+    weak = replace(KEY.public, kem=KEY.public.sealing_key[:-32] + bytes(32))
     for message in (
         ShareStatement(STUDY, KEY.public.ed25519, 1, (ONE,), weak.sealing_key, ONE),
         Enrolment("owner", "A", weak, OTHER.public.ed25519),

@@ -34,7 +34,7 @@ OTHERS = [
     ("http://LOCALHOST:8440", "http://localhost:8440"),
     ("https://BÜCHER.example", "https://xn--bcher-kva.example"),
 ]
-KEYS = [IdentityKey.generate() for _ in range(3)]
+KEYS = [IdentityKey.generate("proxy") for _ in range(3)]
 NOW = "2026-01-01T00:00:00Z"
 
 

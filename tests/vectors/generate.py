@@ -10,16 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import gmpy2
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from gmpy2 import mpz
 
 from dpdpca_protocol.layout.packing import pack
+from dpdpca_protocol.pads.chunks import integers, share_chunk
+from dpdpca_protocol.pads.keys import ShareKeys
+from dpdpca_protocol.pads.masks import add_masks, pair_keys
 from dpdpca_protocol.paillier.bases import Comb, derive_base
 from dpdpca_protocol.paillier.cipher import add_plain, raw_encrypt
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import ROOT_COUNT, KeyProof, prove_key
+from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import KeyTerms, PadsKeyTerms, Participant, Party, ProxyParty
 from dpdpca_protocol.terms.terms import SuiteName
-from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.kem import PREVIEW_KEM
 from dpdpca_user.planning.draft import complete_draft, suite_of_draft
 
@@ -44,7 +50,16 @@ DRAFT: dict[str, Any] = {
 PARTIES = (
     Party("Institute", IDENTITY),
     ProxyParty("Relay", "https://relay.example", hashlib.sha256(b"proxy").digest(), PREVIEW_KEM),
-    [Participant(name, hashlib.sha256(name.encode()).digest()) for name in ("A", "B", "C")],
+    [
+        Participant(
+            name,
+            hashlib.sha256(name.encode()).digest(),
+            X25519PrivateKey.from_private_bytes(hashlib.sha256(b"blinding " + name.encode()).digest())
+            .public_key()
+            .public_bytes_raw(),
+        )
+        for name in ("A", "B", "C")
+    ],
 )
 RELEASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("masked", {"release": "masked"}),
@@ -60,7 +75,16 @@ RELEASES: tuple[tuple[str, dict[str, Any]], ...] = (
         },
     ),
     ("nonnegative", {"release": "masked", "nonnegative": True}),
+    ("blinded", {"release": "joint", "blinding": "pairwise", "max_colluding": 1}),
 )
+LOW_ORDER = (
+    bytes(32),
+    (1).to_bytes(32, "little"),
+    (2**255 - 20).to_bytes(32, "little"),
+    bytes.fromhex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
+    bytes.fromhex("5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"),
+)
+"""Keys for blinding with which everybody shares the same."""
 UNFIT = {"must_succeed": False, "bug": "UNFIT_MODULUS", "error": "unfit-modulus"}
 
 
@@ -416,6 +440,7 @@ def manifests(key: SecretKey) -> Iterator[dict[str, Any]]:
             )
         ),
     ]
+    cases += refused_blinding(made, refused)
     for name, release, changes, reason, how in cases:
         yield {
             "name": f"no manifest: {name}",
@@ -424,6 +449,80 @@ def manifests(key: SecretKey) -> Iterator[dict[str, Any]]:
             "body": made[release].to_body() | changes,
             **how,
             "reason": reason,
+        }
+
+
+def refused_blinding(
+    made: dict[str, Manifest], refused: dict[str, Any]
+) -> Iterator[tuple[str, str, dict[str, Any], str, dict[str, Any]]]:
+    """What every party refuses in a blinded study."""
+    unfit = {"must_succeed": False, "bug": "UNFIT_BLINDING_KEY", "error": "unfit-blinding-key"}
+    named = made["blinded"].to_body()["participants"]
+
+    def with_key(key: bytes) -> dict[str, Any]:
+        return {"participants": [{**named[0], "x25519": key.hex()}, *named[1:]]}
+
+    paillier = made["joint under paillier"].to_body()
+    for name, changes, reason in (
+        ("noise by the proxy", {"noise_by": "proxy", "max_colluding": 0}, "needs noise by the owners"),
+        (
+            "suite paillier",
+            {member: paillier[member] for member in ("suite", "key", "slot_bits")},
+            "suite pads",
+        ),
+        ("closing at a time", {"closing": "at-time"}, "closes when all owners have joined"),
+        ("a cohort without one owner", {"min_owners": 2}, "is all of its participants"),
+        ("a cohort with another owner", {"max_owners": 4}, "is all of its participants"),
+        ("nobody named", {"participants": [], "closing": "at-time"}, "needs named participants"),
+        ("an owner without a key", {"participants": [*named[:2], no_key(named[2])]}, "has no x25519"),
+    ):
+        yield f"blinding with {name}", "blinded", changes, reason, refused
+    yield "keys for blinding in another study", "joint", {"participants": named}, "only in a blinded", refused
+    yield "blinding of another name", "blinded", {"blinding": "threshold"}, "blinding must be", refused
+    yield "none where nothing is said", "joint", {"blinding": "none"}, "is the default", refused
+    for index, key in enumerate(LOW_ORDER):
+        yield f"a blinding key of low order: {index}", "blinded", with_key(key), "low order", unfit
+    yield (
+        "a second encoding of a blinding key",
+        "blinded",
+        with_key((2**255 - 19 + 9).to_bytes(32, "little")),
+        "only encoding",
+        unfit,
+    )
+    two = with_key(bytes.fromhex(named[1]["x25519"]))
+    yield "one blinding key of two owners", "blinded", two, "same blinding key", unfit
+
+
+def no_key(participant: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in participant.items() if name != "x25519"}
+
+
+def masks() -> Iterator[dict[str, Any]]:
+    """Masks between two owners, and a chunk that has them."""
+    for index in range(8):
+        source = ScriptedRandomness(f"masks {index}")
+        study = StudyId(source.bytes(32))
+        low_id, high_id = sorted(PartyId(source.bytes(32)) for _ in range(2))
+        low, high = (X25519PrivateKey.from_private_bytes(source.bytes(32)) for _ in range(2))
+        pairs = pair_keys(low, low_id, {high_id: high.public_key().public_bytes_raw()}, study)
+        zeros = np.zeros(2, dtype=np.uint64)
+        found = [int(word) for chunk in (0, 7) for word in add_masks(zeros, pairs, chunk)]
+        keys, values = ShareKeys.draw(source), [index, -index, 2**62 - 1]
+        yield {
+            "name": f"masks between two owners: {index}",
+            "party": ["owner"],
+            "step": "blind",
+            "study": study.hex(),
+            "low_id": low_id.hex(),
+            "high_id": high_id.hex(),
+            "low": low.private_bytes_raw().hex(),
+            "high": high.private_bytes_raw().hex(),
+            "masks": [str(word) for word in found],
+            "pad_key": keys.pad.hex(),
+            "salt_key": keys.salt.hex(),
+            "values": [str(value) for value in values],
+            "chunk": share_chunk(keys, 7, integers(values), pairs).hex(),
+            "must_succeed": True,
         }
 
 
@@ -456,6 +555,7 @@ def short_files(first: SecretKey, second: SecretKey) -> dict[Path, str]:
             q=f"{int(first.q):x}",
         ),
         FOLDER / "manifests.json": document("terms of studies, kept and broken", manifests(first)),
+        FOLDER / "masks.json": document("masks between owners", masks()),
         FOLDER / "packings.json": document("slots in plaintexts", packings()),
     }
 

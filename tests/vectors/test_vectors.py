@@ -7,11 +7,15 @@ from typing import Any
 
 import phe
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from gmpy2 import mpz
 from promises import Promise
 
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.layout.packing import pack, unpack
+from dpdpca_protocol.pads.chunks import integers, share_chunk
+from dpdpca_protocol.pads.keys import ShareKeys
+from dpdpca_protocol.pads.masks import pair_keys
 from dpdpca_protocol.paillier import proof as proof_module
 from dpdpca_protocol.paillier.bases import derive_base
 from dpdpca_protocol.paillier.cipher import check_ciphertexts
@@ -21,13 +25,14 @@ from dpdpca_protocol.paillier.published_moduli import PUBLISHED_MODULI
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.terms.parties import KeyTerms
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
-from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 
 FOLDER = Path(__file__).parent
 BUG_TYPES = {
     "NON_UNIT",
     "OUT_OF_RANGE",
     "UNFIT_MODULUS",
+    "UNFIT_BLINDING_KEY",
     "NOT_CANONICAL",
     "ROLLBACK",
     "REPLAY",
@@ -87,8 +92,20 @@ def run(operation: Operation) -> None:
             manifest = parse_manifest(operation["body"])
             assert manifest.study_id.hex() == operation["study"]
             assert manifest.figures.ciphertext_count == operation["ciphertexts"]
+        case "blind":
+            assert blinded_chunk(operation) == operation["chunk"]
         case other:
             raise AssertionError(other)
+
+
+def blinded_chunk(operation: Operation) -> str:
+    """Chunk 7 of the owner with the lower id."""
+    mine, theirs = (X25519PrivateKey.from_private_bytes(bytes.fromhex(operation[n])) for n in ("low", "high"))
+    low_id, high_id = (PartyId(bytes.fromhex(operation[name])) for name in ("low_id", "high_id"))
+    others = {high_id: theirs.public_key().public_bytes_raw()}
+    pairs = pair_keys(mine, low_id, others, StudyId(bytes.fromhex(operation["study"])))
+    keys = ShareKeys(bytes.fromhex(operation["pad_key"]), bytes.fromhex(operation["salt_key"]))
+    return share_chunk(keys, 7, integers([int(value) for value in operation["values"]]), pairs).hex()
 
 
 @pytest.mark.parametrize("operation", [parameter for name in FILES for parameter in operations(name)])

@@ -193,6 +193,7 @@ def lasting_terms(manifest: Manifest) -> Digest:
         for feature in manifest.features
     ]
     terms["calibration"] = manifest.calibration
+    terms["blinding"] = str(manifest.blinding)
     terms["cohort_distance"] = manifest.cohort_distance
     terms["key_bits"] = manifest.key.bits
     return Digest.of(b"dpdpca/chain/v1\x00" + canonical_json(terms))

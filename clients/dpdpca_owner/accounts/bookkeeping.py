@@ -6,7 +6,7 @@ here: the proxy's against the key that was booked with the charge, the data user
 study's manifest.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -20,7 +20,7 @@ from dpdpca_protocol.messages.share import CohortMember, Receipt, cohort_digest
 from dpdpca_protocol.messages.study_messages import Opened, StudyAct
 from dpdpca_protocol.messages.transcript import verify_transcript
 from dpdpca_protocol.wire.fields import decimal_text
-from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import Statement, verify_statement
 
 _SHOWN_DIGITS = 8
@@ -170,14 +170,14 @@ def refund(ledger: Ledger, told: Ending, time: str) -> list[Entry]:
     A refund needs the data user's signature. The proxy alone could tell an owner that the study is cancelled,
     or that its share is withdrawn, and still release the share. A data user deletes the study's secret before
     it signs `cancel`, and opens only the release that it names in `opened`. A study that failed is not
-    refunded.
+    refunded, and neither is a blinded study once its sending has begun (`begin_sending`).
 
     Raises:
         AuthenticationError, MessageError: the evidence is not signed by this study's proxy and data user, or
             is about something else.
     """
     spend = ledger.spend(told.study)
-    if spend is None or not spend.is_live:
+    if spend is None or not spend.is_live or spend.is_final:
         return []
     found = _cancelled(told, spend) or _withdrawn(told, spend)
     batch = _batch(ledger, time)
@@ -217,6 +217,18 @@ def _withdrawn(told: Ending, spend: Spend) -> _Found | None:
     return SpendState.WITHDRAWN, statement, receipt.version
 
 
+def begin_sending(ledger: Ledger, study: StudyId, values: Digest, time: str) -> list[Entry]:
+    """The entry that must be on disk before the first byte of a blinded share leaves.
+
+    From then on the study is not refunded: the proxy and the data user may have opened the sum of all shares
+    before they sign that the study is cancelled.
+    """
+    batch = _batch(ledger, time)
+    if study not in ledger.sent:
+        batch.add("sending", {"study": study.hex(), "values": values.hex()})
+    return batch.entries
+
+
 def charge_again(ledger: Ledger, study: StudyId, time: str) -> list[Entry]:
     """The new charge for a study whose cohort includes a share that the proxy acknowledged as withdrawn."""
     spend, batch = ledger.spend(study), _batch(ledger, time)
@@ -238,7 +250,13 @@ def find(ledger: Ledger, charge: Charge, time: str) -> list[Entry]:
 
 
 def recover(
-    ledger: Ledger, reason: str, lost_entries: int, lost_rho: Fraction, key_check: Digest, time: str
+    ledger: Ledger,
+    reason: str,
+    lost_entries: int,
+    lost_rho: Fraction,
+    key_check: Digest,
+    time: str,
+    owners: Iterable[PartyId] = (),
 ) -> list[Entry]:
     """The entry that records a loss.
 
@@ -252,6 +270,7 @@ def recover(
         lost_rho: the ρ of these entries; it counts in every data set.
         key_check: digest of the key that fingerprints use from now on.
         time: now, RFC 3339 UTC.
+        owners: the ids of the owner's keys up to now. Blinded studies need newer ones.
     """
     batch = _batch(ledger, time)
     detail = {
@@ -259,6 +278,7 @@ def recover(
         "key": key_check.hex(),
         "lost_entries": lost_entries,
         "lost_rho": rational_text(lost_rho),
+        "owners": sorted(owner.hex() for owner in owners),
         "reason": reason,
     }
     batch.add("recovered", detail)

@@ -73,6 +73,7 @@ class Spend:
             set.
         version: the highest share version for which the proxy signed a receipt; 0 before the first.
         reserved_at, settled_at: times of the entries; `settled_at` is None while the state is `RESERVED`.
+        is_final: whether this is never refunded, because part of a blinded share may have been sent.
     """
 
     charge: Charge
@@ -81,6 +82,7 @@ class Spend:
     version: int
     reserved_at: str
     settled_at: str | None = None
+    is_final: bool = False
 
     @property
     def is_live(self) -> bool:

@@ -34,9 +34,12 @@ _MEMBERS: dict[str, frozenset[str]] = {
     ),
     "commit": frozenset({"evidence", "study", "version"}),
     "refund": frozenset({"evidence", "study", "version", "why"}),
+    "sending": frozenset({"study", "values"}),
     "recovered": frozenset({"key", "keeps_data_sets", "lost_entries", "lost_rho", "reason"}),
 }  # fmt: skip
 _MEMBERS["found"] = _MEMBERS["reserve"]
+_OPTIONAL = {"recovered": frozenset({"owners"})}
+"""Members that entries of earlier versions lack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +88,9 @@ class Entry:
             raise MessageError("malformed", "an entry's index must be a whole number, 0 or larger")
         if not isinstance(body["kind"], str) or body["kind"] not in _MEMBERS:
             raise MessageError("unsupported-version", "an entry has a kind that this version does not know")
-        if not isinstance(body["detail"], dict) or body["detail"].keys() != _MEMBERS[body["kind"]]:
-            kind = body["kind"]
+        kind = body["kind"]
+        optional = _OPTIONAL.get(kind, frozenset())
+        if not isinstance(body["detail"], dict) or body["detail"].keys() - optional != _MEMBERS[kind]:
             raise MessageError("malformed", f"an entry of kind '{kind}' has missing or unknown members")
         read_time(body["time"], "time")
         previous = Digest.parse(body["previous"])

@@ -4,6 +4,7 @@ Invariants:
 - A study is paid for once.
 - The live cost of one data set never exceeds the budget that was in force at its last reservation.
 - Only a withdrawal or a cancellation is refunded, and only on the data user's signature.
+- A blinded study is not refunded once its sending has begun.
 - An entry that may not follow the others is refused and changes nothing.
 
 `bookkeeping.py` makes the entries and checks the evidence for them.
@@ -20,7 +21,7 @@ from dpdpca_owner.accounts.entries import FIRST, Batch, Entry
 from dpdpca_protocol.errors import ConflictError, MessageError, PolicyError, UsageError
 from dpdpca_protocol.messages.share import MAX_VERSION
 from dpdpca_protocol.wire.fields import read_decimal, read_integer, read_text
-from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 
 _REASON = 500
 
@@ -37,6 +38,8 @@ class Ledger:
         contents: for each fingerprint: (data set, number of records, time first seen).
         key_check: digest of the key of the fingerprints; None before the first entry.
         last: digest of the last entry.
+        sent: for each blinded study in which something may have been sent, the digest of the values.
+        stale_keys: the owner's keys that were in use when the ledger was recovered, or earlier.
     """
 
     def __init__(self) -> None:
@@ -47,6 +50,8 @@ class Ledger:
         self.contents: dict[Digest, tuple[str, int, str]] = {}
         self.key_check: Digest | None = None
         self.last = FIRST
+        self.sent: dict[StudyId, Digest] = {}
+        self.stale_keys: frozenset[PartyId] = frozenset()
         self._id: Digest | None = None
         self._merged: dict[str, str | None] = {}
         self._latest: dict[StudyId, int] = {}
@@ -213,8 +218,18 @@ class Ledger:
             )
         self._replace(replace(spend, state=SpendState.COMMITTED, version=version, settled_at=time))
 
+    def _add_sending(self, detail: Any, _time: str) -> None:
+        study, values = StudyId.parse(detail["study"]), Digest.parse(detail["values"])
+        spend = self.spend(study)
+        if spend is None or not spend.is_live or spend.is_final:
+            raise ConflictError("ledger-corrupt", "the entry sends a share that is not booked, or twice")
+        self.sent[study] = values
+        self._replace(replace(spend, is_final=True))
+
     def _add_refund(self, detail: Any, time: str) -> None:
         spend, version = self._settled(detail)
+        if spend.is_final:
+            raise ConflictError("ledger-corrupt", "the entry refunds a blinded study that was sent")
         why = detail["why"]
         if why not in (SpendState.WITHDRAWN, SpendState.CANCELLED):
             raise MessageError("ledger-corrupt", "the entry refunds a study for an invalid reason")
@@ -242,6 +257,7 @@ class Ledger:
                 "ledger-corrupt", "what the entry says about data sets does not agree with its key"
             )
         self.lost += Cost(lost, Fraction(0), 0)
+        self.stale_keys |= {PartyId.parse(owner) for owner in detail.get("owners", ())}
         if key != self.key_check:
             # The records of these spends can no longer be recognised, so the spends count in every data set.
             self.key_check = key

@@ -322,6 +322,31 @@ def status(
             raise each.error
 
 
+@app.command(epilog=f'Example: dpdpca owner trust {_STUDY} "Hospital B" --words "twelve words"')
+def trust(
+    address: Address,
+    name: Annotated[str, typer.Argument(help="The other owner, as the study names it.")],
+    words: Annotated[
+        str | None, typer.Option(help="The words that the other owner told you; asked for if missing.")
+    ] = None,
+    home: Home = None,
+    ca_file: CaFile = None,
+    passphrase_file: Passphrase = None,
+    as_json: AsJson = False,
+) -> None:
+    """Note that you have compared the words of another owner with that owner."""
+    from dpdpca_owner import actions
+
+    place = parse_address(address)
+    if words is None:
+        need_terminal("compare words")
+        words = str(typer.prompt(f"The words that {name} told you", err=True))
+    shown = actions.trust(open_desk(home, ca_file, passphrase_file), place, name, words)
+    print_facts(
+        as_json, {"name": name, "words": shown}, f"these are the words of {name}: noted\nwords  {shown}"
+    )
+
+
 @app.command(epilog=f"Example: dpdpca owner withdraw {_STUDY}")
 def withdraw(
     address: Address,
@@ -331,14 +356,17 @@ def withdraw(
     passphrase_file: Passphrase = None,
     as_json: AsJson = False,
 ) -> None:
-    """Withdraw this owner's share while the study is open."""
+    """Withdraw this owner's share while the study is open. A blinded study then ends for all owners."""
     from dpdpca_owner import actions
+    from dpdpca_owner.commands.display import booked_text
     from dpdpca_owner.upload import Outcome
 
     place = parse_address(address)
     if not yes and sys.stdin.isatty() and not typer.confirm("Withdraw the share?", err=True):
         raise PolicyError("not-consented", "you did not confirm, and nothing was changed")
-    settled = actions.withdraw(open_desk(home, ca_file, passphrase_file), place)
+    desk = open_desk(home, ca_file, passphrase_file)
+    settled = actions.withdraw(desk, place)
+    spend = desk.home.ledger.read().spend(place.study)
     already = settled.outcome is Outcome.ALREADY
     facts = {
         "study": place.study.hex(),
@@ -350,9 +378,8 @@ def withdraw(
     print_facts(
         as_json,
         facts,
-        f"the share {text}: version {settled.receipt.version}, receipt of {settled.receipt.time}\n"
-        "its cost stays booked until the data user has signed that it does without this share; then `dpdpca"
-        " owner status` refunds it",
+        f"the share {text}: version {settled.receipt.version}, receipt of {settled.receipt.time}"
+        + ("" if spend is None else f"\n{booked_text(spend, is_withdrawn=True)}"),
     )
 
 

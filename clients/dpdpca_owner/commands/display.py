@@ -184,12 +184,14 @@ def booked_text(spend: Spend, state: str = "", *, is_withdrawn: bool = False) ->
     epsilon = epsilon_text(spend.charge)
     if not spend.is_live:
         return f"{spend.state}: the cost of this study ({epsilon}) is refunded"
+    if spend.is_final:
+        return f"{epsilon} stays booked: a blinded study is never refunded once anything of a share was sent"
     if state == StudyState.FAILED:
         return f"{epsilon} stays booked: a failed study is not refunded, because its shares had been sent"
     if is_withdrawn:
         return (
             f"{epsilon} stays booked until the data user has signed that it cancelled the study, or that it"
-            " opened a cohort without this share"
+            " opened a cohort without this share; then `dpdpca owner status` refunds it"
         )
     receipted = "" if spend.state is SpendState.COMMITTED else ", but the proxy has not signed a receipt yet"
     return f"{epsilon} booked{receipted}"

@@ -22,7 +22,7 @@ from dpdpca_protocol.terms.members import ENROLLED, MAX_PARTICIPANTS, MEMBERS, D
 from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty, StudyKey
 from dpdpca_protocol.terms.release_rules import rules_of
 from dpdpca_protocol.terms.signed_manifest import parse_manifest, parse_terms
-from dpdpca_protocol.terms.terms import NoiseBy, SuiteName
+from dpdpca_protocol.terms.terms import Blinding, NoiseBy, SuiteName
 from dpdpca_protocol.wire.fields import (
     check_members,
     decimal_text,
@@ -62,7 +62,8 @@ def complete_draft(
 
     Args:
         draft: parsed TOML or JSON. The draft's `participants` are names of owners in `participants`, or
-            tables with name and ed25519, or "enrolled". Members that belong only to other releases
+            tables with name and ed25519, or "enrolled". If the draft is blinded, their keys for blinding
+            come from `participants`. Members that belong only to other releases
             (`sum_weight`, `blocks`) are dropped, so that one draft can be used for every release.
         user, proxy: the parties as the data user knows them.
         participants: owners that the draft may name, and all of whom it names with "enrolled". If the draft
@@ -86,8 +87,11 @@ def complete_draft(
         "key": key.to_body(),
         "noise_scale": "1",
         **{name: member.in_draft for name, member in _DRAFTED.items() if member.in_draft is not None},
-        **_tidied(said, participants),
     }
+    tidied = _tidied(said, participants)
+    if is_blinded_draft(draft):
+        body |= _blinded(len(tidied.get("participants", [])))
+    body |= tidied
     if closes_at is not None:
         body.setdefault("closes_at", time_text(closes_at))
     body.setdefault("suite", str(default_suite(release)))
@@ -116,6 +120,21 @@ def suite_of_draft(draft: Mapping[str, Any]) -> SuiteName:
     return default_suite(ReleaseKind(read_choice(draft["release"], "release", [*ReleaseKind])))
 
 
+def is_blinded_draft(draft: Mapping[str, Any]) -> bool:
+    """Whether a draft asks for blinding."""
+    return bool(draft.get("blinding") == Blinding.PAIRWISE)
+
+
+def _blinded(owners: int) -> dict[str, Any]:
+    """The values of a blinded study with so many participants, if the draft is silent."""
+    return {
+        "noise_by": str(NoiseBy.OWNERS),
+        "closing": "when-complete",
+        "min_owners": owners,
+        "max_owners": owners,
+    }
+
+
 def _belongs(name: str, release: ReleaseKind) -> bool:
     """Whether this release has the member `name`; every release has most members."""
     if name == "sum_weight":
@@ -136,10 +155,21 @@ def _tidied(draft: Mapping[str, Any], known: Sequence[Participant]) -> dict[str,
         if name == "features":
             body[name] = _features(value, draft.get("nonnegative") is True)
         elif name == "participants":
-            body[name] = [party.to_body() for party in named_participants(value, known)]
+            body[name] = _named(value, known, is_blinded=is_blinded_draft(draft))
         elif (tidy := _DRAFTED[name].tidy(value)) is not None:
             body[name] = tidy
     return body
+
+
+def _named(drafted: Any, known: Sequence[Participant], *, is_blinded: bool) -> list[dict[str, Any]]:
+    """The bodies of the owners that a draft names. Their keys for blinding are only in a blinded study."""
+    named = named_participants(drafted, known)
+    if is_blinded:
+        by_key = {party.ed25519: party.x25519 for party in known}
+        named = [replace(each, x25519=each.x25519 or by_key.get(each.ed25519)) for each in named]
+    else:
+        named = [replace(each, x25519=None) for each in named]
+    return [party.to_body() for party in named]
 
 
 def _consequences(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
 from dpdpca_protocol.errors import LimitError, MessageError
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.members import ENROLLED, MAX_PARTICIPANTS
@@ -142,7 +144,7 @@ def closing_time(now: datetime, days: int) -> datetime:
 
 
 def _stand_ins(draft: Mapping[str, Any]) -> list[Participant]:
-    """A placeholder owner for every name in the draft; `min_owners` placeholders for "enrolled"."""
+    """A placeholder owner for every name or key in the draft; `min_owners` placeholders for "enrolled"."""
     named = draft.get("participants")
     if named == ENROLLED:
         least = draft.get("min_owners", DEFAULT_MIN_OWNERS)
@@ -150,7 +152,17 @@ def _stand_ins(draft: Mapping[str, Any]) -> list[Participant]:
         named = [f"owner {index}" for index in range(count)]
     listed = named if isinstance(named, list) else []
     names = [" ".join(name.split()) for name in listed if isinstance(name, str)]
-    return [Participant(name, Digest.of(name.encode())) for name in dict.fromkeys(names)]
+    given = [Participant.parse(entry, "participants") for entry in listed if isinstance(entry, Mapping)]
+    keyed = [replace(each, x25519=_stand_in(each.name).x25519) for each in given]
+    return [*(_stand_in(name) for name in dict.fromkeys(names)), *keyed]
+
+
+def _stand_in(name: str) -> Participant:
+    """An owner with keys that nobody has."""
+    digest = Digest.of(name.encode())
+    return Participant(
+        name, digest, X25519PrivateKey.from_private_bytes(digest).public_key().public_bytes_raw()
+    )
 
 
 def _any_key(suite: SuiteName, bits: int) -> StudyKey:

@@ -84,8 +84,8 @@ def draft_from_sample(path: Path, records: int | None = None) -> FirstDraft:
         'scaling = "range"',
         'missing = "midpoint"',
         _max_records(records),
-        "min_owners = 3",
-        '# noise_by = "owners"        # never masked; then the proxy knows none of the noise',
+        'blinding = "pairwise"       # all named owners or nobody; never masked. If you name nobody: "none"',
+        "max_colluding = 1           # so many owners may work with the proxy and with you",
         'participants = "enrolled"   # all owners that are enrolled; or: ["Owner A", "Owner B", "Owner C"]',
         "# closes_at = 2030-01-01T00:00:00Z",
     ]

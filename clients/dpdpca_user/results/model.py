@@ -352,7 +352,10 @@ def assumptions(model: Model) -> tuple[str, ...]:
         "protects nobody from the data user."
     )
     return (
-        "The proxy and the data user do not work together. Together they can undo all protection.",
+        "The owners hold each other's genuine keys for blinding. The proxy, the data user and up to"
+        f" {manifest.max_colluding} owners may then work together."
+        if manifest.is_blinded
+        else "The proxy and the data user do not work together. Together they can undo all protection.",
         *(draw if manifest.noise_by is NoiseBy.OWNERS else ()),
         *(second if model.has_second_noise else ()),
         *(sealed if manifest.noise_by is NoiseBy.PROXY and not model.has_second_noise else ()),

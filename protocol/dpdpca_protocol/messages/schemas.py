@@ -75,7 +75,7 @@ BODIES: Final[Mapping[str, Schema]] = {
     "count-challenge": _body({"ciphertext": _CIPHERTEXT, "cohort": _DIGEST, "study": _ID}),
     "enrolment": {
         "oneOf": [
-            _body(_ENROLMENT | {"kem": _KEM, "role": {"enum": ["owner"]}}),
+            _body(_ENROLMENT | {"kem": _KEM, "role": {"enum": ["owner"]}, "x25519": _KEY}),
             _body(_ENROLMENT | {"role": {"enum": ["user"]}}),
         ]
     },
@@ -118,7 +118,8 @@ BODIES: Final[Mapping[str, Schema]] = {
     },
     "rotation": {
         "oneOf": [
-            _body(_ROTATION | {"kem": _KEM, "role": {"enum": ["owner", "proxy"]}}),
+            _body(_ROTATION | {"kem": _KEM, "role": {"enum": ["owner"]}, "x25519": _KEY}),
+            _body(_ROTATION | {"kem": _KEM, "role": {"enum": ["proxy"]}}),
             _body(_ROTATION | {"role": {"enum": ["user"]}}),
         ]
     },

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dpdpca_protocol.errors import MessageError, UsageError
 from dpdpca_protocol.pads.keys import ShareKeys
+from dpdpca_protocol.pads.masks import PairKey, add_masks
 from dpdpca_protocol.pads.streams import CHUNK_VALUES, VALUE_BYTES, Words, chunk_pads, chunk_salt
 
 Integers = NDArray[np.int64]
@@ -54,8 +55,8 @@ def check_chunk(untrusted: bytes, value_count: int, index: int, salt_bytes: int 
         raise MessageError("malformed", f"chunk {index} has {len(untrusted)} bytes instead of {expected}")
 
 
-def share_chunk(keys: ShareKeys, index: int, values: Integers) -> bytes:
-    """Chunk `index` of a share: its salt, then each value plus its pad.
+def share_chunk(keys: ShareKeys, index: int, values: Integers, pairs: Sequence[PairKey] = ()) -> bytes:
+    """Chunk `index` of a share: its salt, then each value plus its pad, and plus its masks if blinded.
 
     The same keys and values always give the same bytes. Use keys for one list of values only.
 
@@ -63,11 +64,13 @@ def share_chunk(keys: ShareKeys, index: int, values: Integers) -> bytes:
         keys: of this version of the share.
         index: the position of the chunk.
         values: (n,) int64, each below 2⁶² in absolute value.
+        pairs: the keys that this owner shares with the others in a blinded study.
 
     Raises:
         UsageError: a value is too large.
     """
-    return chunk_salt(keys.salt, index) + encode(add_pads(keys.pad, index, values))
+    padded = add_pads(keys.pad, index, values)
+    return chunk_salt(keys.salt, index) + encode(add_masks(padded, pairs, index))
 
 
 def add_pads(pad_key: bytes, index: int, values: Integers) -> Words:

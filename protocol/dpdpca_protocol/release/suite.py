@@ -21,6 +21,7 @@ from dpdpca_protocol.layout.blocks import Values
 from dpdpca_protocol.layout.packing import FlatLayout
 from dpdpca_protocol.pads import chunks as padded
 from dpdpca_protocol.pads.keys import SEALED_KEY_BYTES, PadsSecret, ShareKeys, open_pad_key, seal_pad_key
+from dpdpca_protocol.pads.masks import PairKey
 from dpdpca_protocol.pads.streams import VALUE_BYTES
 from dpdpca_protocol.paillier.chunks import (
     CHUNK_CIPHERTEXTS,
@@ -117,7 +118,12 @@ class Suite(Protocol):
         """New secrets for one version of an owner's share. They serve one list of values only."""
 
     def chunk_maker(
-        self, secrets: bytes, randomness: Randomness, executor: Executor | None = None, workers: int = 1
+        self,
+        secrets: bytes,
+        randomness: Randomness,
+        executor: Executor | None = None,
+        workers: int = 1,
+        pairs: Sequence[PairKey] = (),
     ) -> ChunkMaker:
         """Makes the chunks of one version of a share.
 
@@ -126,6 +132,7 @@ class Suite(Protocol):
             randomness: for chunks that are not repeatable.
             executor: processes that start at once; None makes a chunk when it is needed, in this process.
             workers: the number of these processes.
+            pairs: the keys that this owner shares with the others in a blinded study, which needs pads.
         """
 
     def check_member(self, untrusted: bytes | None) -> None:
@@ -226,7 +233,12 @@ class PaillierSuite:
         return BegunShare(b"", None)
 
     def chunk_maker(
-        self, secrets: bytes, randomness: Randomness, executor: Executor | None = None, workers: int = 1
+        self,
+        secrets: bytes,
+        randomness: Randomness,
+        executor: Executor | None = None,
+        workers: int = 1,
+        pairs: Sequence[PairKey] = (),
     ) -> ChunkMaker:
         slots = self._layout.slots
         encryptor = Encryptor(self.public, -(-self.ciphertext_count // workers), randomness)
@@ -345,7 +357,12 @@ class PadsSuite:
         return BegunShare(keys.to_bytes(), seal_pad_key(keys.pad, self.kem, self.study, owner, version))
 
     def chunk_maker(
-        self, secrets: bytes, randomness: Randomness, executor: Executor | None = None, workers: int = 1
+        self,
+        secrets: bytes,
+        randomness: Randomness,
+        executor: Executor | None = None,
+        workers: int = 1,
+        pairs: Sequence[PairKey] = (),
     ) -> ChunkMaker:
         keys = ShareKeys.from_bytes(secrets)
 
@@ -353,7 +370,7 @@ class PadsSuite:
             _check_count(len(values), len(self.chunk_values(index)))
 
             def finish(on_done: OnDone) -> bytes:
-                chunk = padded.share_chunk(keys, index, _integers(values))
+                chunk = padded.share_chunk(keys, index, _integers(values), pairs)
                 on_done(len(values))
                 return chunk
 

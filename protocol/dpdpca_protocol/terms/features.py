@@ -231,7 +231,7 @@ def check_resolution(features: Sequence[Feature], scaling: str, grid: int) -> No
 
     Guarantee: apart from the half level that rounding costs, a value reaches the grid with an error of at
         most one level plus 3·2⁻⁵³ of all levels, so that no z lies beyond 2hq/u + 2.
-    Source: docs/claims.md, C14.
+    Source: docs/claims.md, C16.
     Tested: tests/unit/test_resolution.py, tests/properties/test_extreme_numbers.py.
     """
     start, units = 0, feature_units(features, scaling)

@@ -28,6 +28,7 @@ from dpdpca_protocol.privacy.accounting import (
     ceil_sqrt,
     delta_of_mask,
     delta_of_tails,
+    epsilon_of_rho,
     zcdp_rho,
 )
 from dpdpca_protocol.privacy.mechanisms import (
@@ -154,6 +155,11 @@ class Figures:
     @property
     def noise_by(self) -> NoiseBy:
         return NoiseBy.OWNERS if isinstance(self.mechanism, SharedGaussian) else NoiseBy.PROXY
+
+    def epsilon_among(self, honest: int) -> Fraction:
+        """The ε of a blinded study if only so many owners are honest, and all others work together."""
+        assert isinstance(self.mechanism, SharedGaussian)
+        return epsilon_of_rho(self.mechanism.rho_among(honest), self.delta_zcdp)
 
     def law(self, count: int, owners: int | None = None) -> NoiseLaw:
         """Moments and bounds of the noise in the release.

@@ -19,7 +19,7 @@ from dpdpca_protocol.terms.figures import Figures, figures_of
 from dpdpca_protocol.terms.members import LEAST_COHORT_DISTANCE, MEMBERS
 from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty, StudyKey
 from dpdpca_protocol.terms.release_rules import ReleaseRules, rules_of
-from dpdpca_protocol.terms.terms import NoiseBy, SuiteName, Terms
+from dpdpca_protocol.terms.terms import Blinding, NoiseBy, SuiteName, Terms
 from dpdpca_protocol.wire.canonical import canonical_json
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.signing import FORMAT
@@ -61,6 +61,7 @@ class Manifest:
     closes_at: datetime
     suite: SuiteName
     key: StudyKey
+    blinding: Blinding = Blinding.NONE
     slot_bits: int = 0
     nonnegative: bool = False
     cohort_distance: int = LEAST_COHORT_DISTANCE
@@ -77,6 +78,11 @@ class Manifest:
             assured_shares=self.min_owners - self.max_colluding,
             **{member.name: getattr(self, member.name) for member in MEMBERS if member.in_terms},
         )
+
+    @property
+    def is_blinded(self) -> bool:
+        """Whether owners add masks to their shares, so that only the sum over all of them can be opened."""
+        return self.blinding is not Blinding.NONE
 
     @property
     def needs_second_noise(self) -> bool:

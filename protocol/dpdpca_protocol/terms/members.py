@@ -43,7 +43,7 @@ from dpdpca_protocol.terms.parties import (
     ProxyParty,
     read_key,
 )
-from dpdpca_protocol.terms.terms import NoiseBy, SuiteName
+from dpdpca_protocol.terms.terms import Blinding, NoiseBy, SuiteName
 from dpdpca_protocol.wire.fields import (
     check_members,
     decimal_text,
@@ -253,11 +253,17 @@ _NAMED = list_of(
     Participant.parse,
     MAX_PARTICIPANTS,
     PARTICIPANT_SCHEMA,
-    "list of `{name, ed25519}`, may be empty",
+    "list of `{name, ed25519}`, may be empty; in a blinded study of `{name, ed25519, x25519}`",
     {"anyOf": [{"type": "string", "minLength": 1}, PARTICIPANT_SCHEMA]},
 )
 _PARTICIPANTS = replace(
     _NAMED, draft_schema={"anyOf": [{"type": "string", "enum": [ENROLLED]}, _NAMED.draft_schema]}
+)
+_BLINDING = replace(
+    choice(Blinding),
+    words="`pairwise`",
+    schema={"enum": [str(Blinding.PAIRWISE)]},
+    draft_schema={"enum": [*Blinding]},
 )
 _MECHANISM = _proved(tuple(mechanism.name for mechanism in MECHANISMS), ("mod-sulq", "wishart"))
 _CALIBRATION = _proved((PROVED,), ("as-published",))
@@ -333,6 +339,12 @@ MEMBERS: tuple[Member, ...] = (
     ),
     Member("closes_at", TIME, "the latest time at which the study closes"),
     Member("suite", choice(SuiteName), "how owners hide their values", in_terms=True),
+    Member(
+        "blinding",
+        _BLINDING,
+        "whether each two owners add masks that vanish in the sum, against proxy and data user together",
+        default=Blinding.NONE,
+    ),
     Member(
         "key",
         record(read_key, KEY_SCHEMA, "`{modulus, proof}`, or `{kem}` under `pads`"),

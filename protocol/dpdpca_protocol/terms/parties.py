@@ -19,7 +19,9 @@ _NAME_SCHEMA = {"type": "string", "minLength": 1, "maxLength": _NAME}
 _KEY32_SCHEMA = hex_schema(32)
 _WIDE_SCHEMA = {"type": "string", "pattern": HEX_PATTERN, "maxLength": MOST_BITS // 4}
 
-PARTICIPANT_SCHEMA = object_schema({"name": _NAME_SCHEMA, "ed25519": _KEY32_SCHEMA})
+PARTICIPANT_SCHEMA = object_schema(
+    {"name": _NAME_SCHEMA, "ed25519": _KEY32_SCHEMA}, {"x25519": _KEY32_SCHEMA}
+)
 PARTY_SCHEMA = object_schema({"name": _NAME_SCHEMA, "ed25519": _KEY32_SCHEMA})
 PROXY_SCHEMA = object_schema(
     {
@@ -44,21 +46,28 @@ KEY_SCHEMA = {
 
 @dataclass(frozen=True, slots=True)
 class Participant:
-    """An owner that a study names: a raw Ed25519 key, and a name for people."""
+    """An owner that a study names: a name for people, and raw keys.
+
+    Attributes:
+        x25519: its key for blinding, in a blinded study; otherwise None.
+    """
 
     name: str
     ed25519: bytes
+    x25519: bytes | None = None
 
     @classmethod
     def parse(cls, untrusted: Any, where: str) -> Self:
-        check_members(untrusted, where, ("name", "ed25519"))
+        check_members(untrusted, where, ("name", "ed25519"), ("x25519",))
         return cls(
             read_text(untrusted["name"], f"{where}.name", _NAME),
             hex_bytes(untrusted["ed25519"], 32, f"{where}.ed25519"),
+            hex_bytes(untrusted["x25519"], 32, f"{where}.x25519") if "x25519" in untrusted else None,
         )
 
     def to_body(self) -> dict[str, Any]:
-        return {"name": self.name, "ed25519": self.ed25519.hex()}
+        body = {"name": self.name, "ed25519": self.ed25519.hex()}
+        return body if self.x25519 is None else body | {"x25519": self.x25519.hex()}
 
 
 @dataclass(frozen=True, slots=True)

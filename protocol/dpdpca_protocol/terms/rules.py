@@ -5,6 +5,7 @@ A broken rule raises `PolicyError`.
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import OF_PAIRS
+from dpdpca_protocol.pads.masks import check_blinding_key, check_different
 from dpdpca_protocol.privacy.mechanisms import Gaussian, mechanism_for
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import MAX_ENCODED_FEATURES, check_clip_norm, check_resolution, column_key
@@ -24,6 +25,7 @@ def check_rules(manifest: Manifest) -> None:
     _check_pairs(manifest)
     _check_blocks(manifest)
     _check_cohort(manifest)
+    _check_blinding(manifest)
     check_resolution(manifest.features, manifest.scaling, 1 << manifest.fraction_bits)
     check_clip_norm(manifest.features, manifest.scaling, manifest.clip_norm, manifest.rules.of_pairs)
 
@@ -178,3 +180,36 @@ def _check_cohort(manifest: Manifest) -> None:
             "closing when-complete needs named participants",
             f'{_NAME_OWNERS}, or set closing = "at-time"',
         )
+
+
+def _check_blinding(manifest: Manifest) -> None:
+    """Checks what the proof of C14 needs: only the sum over all named owners is ever opened."""
+    keys = [party.x25519 for party in manifest.participants if party.x25519 is not None]
+    if not manifest.is_blinded:
+        if keys:
+            refused("participants have an x25519 only in a blinded study", 'write blinding = "pairwise"')
+        return
+    if manifest.suite is not SuiteName.PADS:
+        refused("blinding is possible only under suite pads", "leave suite out, or leave blinding out")
+    if manifest.noise_by is not NoiseBy.OWNERS:
+        refused(
+            "blinding needs noise by the owners: the proxy would know its own noise",
+            'write noise_by = "owners", or leave blinding out',
+        )
+    if not manifest.participants:
+        refused("a blinded study needs named participants", f"{_NAME_OWNERS}, or leave blinding out")
+    if manifest.closing != "when-complete":
+        refused("a blinded study closes when all owners have joined", 'write closing = "when-complete"')
+    if not manifest.min_owners == manifest.max_owners == len(manifest.participants):
+        refused(
+            "the cohort of a blinded study is all of its participants: the masks vanish in no smaller sum",
+            "leave min_owners and max_owners out",
+        )
+    if len(keys) < len(manifest.participants):
+        refused(
+            "a participant of a blinded study has no x25519",
+            "ask the owners to make new keys with: dpdpca owner rotate",
+        )
+    for key in keys:
+        check_blinding_key(key)
+    check_different(keys)

@@ -54,6 +54,7 @@ def parse_manifest(untrusted: Mapping[str, Any]) -> Manifest:
         MessageError: a wrong shape, an unknown or missing member, or a number that is not in its canonical
             form.
         PolicyError: `manifest-refused`, a rule is broken or a derived figure differs.
+        CryptographicError: `unfit-blinding-key`, two owners would share nothing secret.
     """
     manifest = parse_terms(untrusted)
     if manifest.figures.slot_bits != manifest.slot_bits:
@@ -108,7 +109,7 @@ def open_manifest(
         MessageError: not a canonical statement of a manifest.
         AuthenticationError: the data user that the manifest names did not sign it.
         PolicyError: a rule is broken or a derived figure differs.
-        CryptographicError: `unfit-modulus`, `unfit-sealing-key`.
+        CryptographicError: `unfit-modulus`, `unfit-sealing-key`, `unfit-blinding-key`.
 
     The caller must still check the proxy, the pinned key of the user and its own policy. This function does
     not know the proxy, the pinned key or the policy.

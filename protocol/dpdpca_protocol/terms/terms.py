@@ -25,6 +25,13 @@ class SuiteName(StrEnum):
     PADS = "pads"
 
 
+class Blinding(StrEnum):
+    """Whether owners add masks that vanish in the sum over all of them."""
+
+    NONE = "none"
+    PAIRWISE = "pairwise"
+
+
 class EncodingTerms(Protocol):
     """The terms for encoding records, from a manifest or for a table without one.
 

@@ -26,6 +26,8 @@ LASTING_FORMATS = (1, FORMAT)
 """The formats of statements that outlive studies: cards, enrolments and rotations, kept in homes and pins."""
 FILE_FORMAT = 1
 """The number of the format of a home's own files: keys, pins and ledger outlive changes of messages."""
+OWNER = "owner"
+"""The role whose keys also serve for blinding."""
 _USER = "user"
 _PEM_BLOCK = re.compile(rb"-----BEGIN [A-Z ]+-----.+?-----END [A-Z ]+-----\n?", re.DOTALL)
 
@@ -38,10 +40,13 @@ class Identity:
         ed25519: the raw 32-byte key that verifies the party's signatures.
         kem: the key to which others seal messages. None for a data user, because nothing is sealed to it, and
             for keys from an earlier version.
+        x25519: an owner's raw 32-byte key for blinding, which has no other use. None for other parties, and
+            for keys from an earlier version.
     """
 
     ed25519: bytes
     kem: bytes | None = None
+    x25519: bytes | None = None
 
     @property
     def party_id(self) -> PartyId:
@@ -54,6 +59,13 @@ class Identity:
             raise _no_kem()
         return self.kem
 
+    @property
+    def blinding_key(self) -> bytes:
+        """The key `x25519`. Raises CryptographicError `unfit-blinding-key` if there is none."""
+        if self.x25519 is None:
+            raise _no_x25519()
+        return self.x25519
+
 
 @dataclass(frozen=True, slots=True)
 class IdentityKey:
@@ -61,18 +73,29 @@ class IdentityKey:
 
     ed25519: Ed25519PrivateKey
     kem: KemKey | None = None
+    x25519: X25519PrivateKey | None = None
 
     def __repr__(self) -> str:
         return "IdentityKey(…)"
 
     @classmethod
-    def generate(cls, *, has_kem: bool = True) -> Self:
-        return cls(Ed25519PrivateKey.generate(), KemKey.generate() if has_kem else None)
+    def generate(cls, role: str = OWNER) -> Self:
+        """New keys, those that a party in this role needs."""
+        return cls(
+            Ed25519PrivateKey.generate(),
+            None if role == _USER else KemKey.generate(),
+            X25519PrivateKey.generate() if role == OWNER else None,
+        )
+
+    def serves(self, role: str) -> bool:
+        """Whether a party in this role has all keys that it needs."""
+        return (self.kem is not None or role == _USER) and (self.x25519 is not None or role != OWNER)
 
     @property
     def public(self) -> Identity:
         ed25519 = self.ed25519.public_key().public_bytes_raw()
-        return Identity(ed25519, self.kem.public if self.kem else None)
+        x25519 = self.x25519.public_key().public_bytes_raw() if self.x25519 else None
+        return Identity(ed25519, self.kem.public if self.kem else None, x25519)
 
     @property
     def opening_key(self) -> KemKey:
@@ -81,8 +104,15 @@ class IdentityKey:
             raise _no_kem()
         return self.kem
 
+    @property
+    def blinding_key(self) -> X25519PrivateKey:
+        """The key `x25519`. Raises CryptographicError `unfit-blinding-key` if there is none."""
+        if self.x25519 is None:
+            raise _no_x25519()
+        return self.x25519
+
     def to_pem(self, passphrase: bytes | None = None) -> bytes:
-        """PKCS#8 PEM blocks: the signing key, then the ML-KEM seed and the X25519 key of `kem`.
+        """PKCS#8 PEM blocks: the signing key, the ML-KEM seed and the X25519 key of `kem`, then `x25519`.
 
         The blocks are encrypted if a passphrase is given.
         """
@@ -91,7 +121,8 @@ class IdentityKey:
         )
         return b"".join(
             key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
-            for key in (self.ed25519, *(self.kem.parts if self.kem else ()))
+            for key in (self.ed25519, *(self.kem.parts if self.kem else ()), self.x25519)
+            if key is not None
         )
 
     @classmethod
@@ -119,8 +150,13 @@ class IdentityKey:
         match keys:
             case [Ed25519PrivateKey() as signing] | [Ed25519PrivateKey() as signing, X25519PrivateKey()]:
                 return cls(signing)
-            case [Ed25519PrivateKey() as signing, *parts] if (kem := KemKey.of(parts)) is not None:
-                return cls(signing, kem)
+            case [Ed25519PrivateKey() as signing, ml_kem, second, *rest]:
+                kem = KemKey.of((ml_kem, second))
+                match kem, rest:
+                    case KemKey(), []:
+                        return cls(signing, kem)
+                    case KemKey(), [X25519PrivateKey() as x25519]:
+                        return cls(signing, kem, x25519)
         raise MessageError("malformed", "the key file does not hold the keys of a party")
 
 
@@ -251,30 +287,35 @@ def stated_keys(role: str, identity: Identity) -> dict[str, str]:
     """The members of a card, an enrolment or a rotation that state a party's keys.
 
     Raises:
-        CryptographicError: the role needs a `kem`, but the keys come from an earlier version and have none.
+        CryptographicError: the role needs a key that these keys lack, because they are of an earlier version.
     """
-    kem = {} if role == _USER else {"kem": identity.sealing_key.hex()}
-    return {"ed25519": identity.ed25519.hex(), **kem}
+    stated = {"ed25519": identity.ed25519.hex()}
+    if role != _USER:
+        stated["kem"] = identity.sealing_key.hex()
+    if role == OWNER:
+        stated["x25519"] = identity.blinding_key.hex()
+    return stated
 
 
 def key_members(role: object, body: Mapping[str, Any]) -> tuple[str, ...]:
     """The names of the members that state a party's keys in a received card, enrolment or rotation."""
     if body.get("format") == 1:
         return "ed25519", "x25519"
+    if role == OWNER:
+        return "ed25519", "kem", "x25519"
     return ("ed25519",) if role == _USER else ("ed25519", "kem")
 
 
 def read_keys(body: Mapping[str, Any]) -> Identity:
     """Reads a party's keys from a body that has the members `key_members`.
 
-    The X25519 key of a body of format 1 is checked for its length and dropped. Raises the errors of
-    `hex_bytes` and `sealing_key_bytes`.
+    The X25519 key of a body of format 1 served for sealing: its length is checked, and it is dropped. Raises
+    the errors of `hex_bytes` and `sealing_key_bytes`.
     """
     ed25519 = hex_bytes(body["ed25519"], 32, "ed25519")
+    x25519 = hex_bytes(body["x25519"], 32, "x25519") if "x25519" in body else None
     if "kem" in body:
-        return Identity(ed25519, sealing_key_bytes(body["kem"], "kem"))
-    if "x25519" in body:
-        hex_bytes(body["x25519"], 32, "x25519")
+        return Identity(ed25519, sealing_key_bytes(body["kem"], "kem"), x25519)
     return Identity(ed25519)
 
 
@@ -283,6 +324,14 @@ def _no_kem() -> CryptographicError:
         "unfit-sealing-key",
         "the keys of this party are of an earlier version, and nothing can be sealed to them",
         "their holder must make new keys with: dpdpca owner rotate, or: dpdpca proxy rotate",
+    )
+
+
+def _no_x25519() -> CryptographicError:
+    return CryptographicError(
+        "unfit-blinding-key",
+        "the keys of this owner are of an earlier version, and have none for blinding",
+        "this owner must make new keys with: dpdpca owner rotate",
     )
 
 

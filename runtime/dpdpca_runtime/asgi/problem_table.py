@@ -39,6 +39,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         "this draft already has a chain with other options",
         "use that chain, or set `again` to create a new chain",
     ),
+    "blinded-share-is-final": ProblemKind(
+        409, "a share of a blinded study cannot be replaced", "send version 1, with the same chunks"
+    ),
     "chunk-differs": ProblemKind(
         409,
         "a different chunk is already stored at this position",
@@ -55,6 +58,11 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         409,
         "the study has as many owners as the manifest allows",
         "ask the data user for a study with room for more owners",
+    ),
+    "cohort-too-close": ProblemKind(
+        403,
+        "the cohort would differ by too few owners from that of another study",
+        "name the same owners, or more new ones",
     ),
     "cohort-too-small": ProblemKind(409, "too few owners have complete shares", "wait for more owners"),
     "components-differ": ProblemKind(
@@ -205,6 +213,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "unfit-modulus": ProblemKind(
         422, "the study's modulus or its proof is not acceptable", "create the study again with a new key"
     ),
+    "unfit-blinding-key": ProblemKind(422, "a key for blinding protects nothing", "its owner makes new keys"),
     "unfit-sealing-key": ProblemKind(422, "nothing can be sealed to the key", "make new keys"),
     "unknown-key": ProblemKind(401, "no enrolled party has this key", "enrol first"),
     "unknown-level": ProblemKind(

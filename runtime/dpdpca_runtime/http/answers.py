@@ -33,9 +33,10 @@ _B = TypeVar("_B", bound=Body)
 
 
 class _Party(PartyIdentity):
-    """A party as a proxy lists it. `successor` may be missing."""
+    """A party as a proxy lists it. `successor` and `statement` may be missing."""
 
     successor: Id | None = None
+    statement: Signed | None = None
 
 
 class _Parties(Body):
@@ -87,6 +88,8 @@ class PartyFacts:
     ed25519: bytes
     successor: PartyId | None = None
     """The same party under the key that replaced this one."""
+    statement: bytes | None = None
+    """The statement in which it has signed its keys, not verified yet; None if it was not asked for."""
 
     @classmethod
     def parse_list(cls, answer: Mapping[str, Any]) -> tuple[Self, ...]:
@@ -96,6 +99,7 @@ class PartyFacts:
                 printable(party.role),
                 bytes.fromhex(party.ed25519),
                 PartyId.parse(party.successor) if party.successor else None,
+                statement_bytes(party.statement) if party.statement is not None else None,
             )
             for party in read_body(_Parties, answer).parties
         )

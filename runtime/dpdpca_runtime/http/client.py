@@ -130,8 +130,10 @@ class ProxyClient:
         answer = self._exchange.ask(Call("POST", "/v1/parties", body, is_open=True))
         return PartyId.parse(read_body(Successor, answer).party)
 
-    def parties(self) -> tuple[PartyFacts, ...]:
-        answer = self._exchange.ask(Call("GET", "/v1/parties", limit_bytes=_LIST_LIMIT_BYTES))
+    def parties(self, *, with_statements: bool = False) -> tuple[PartyFacts, ...]:
+        """The enrolled parties, with the statements of their keys if asked for."""
+        query = "statements=true" if with_statements else ""
+        answer = self._exchange.ask(Call("GET", "/v1/parties", query=query, limit_bytes=_LIST_LIMIT_BYTES))
         return PartyFacts.parse_list(answer)
 
     def rotate(self, statement: Statement) -> PartyId:

@@ -1,6 +1,8 @@
 """The proxy's card, enrolment, and the enrolled parties."""
 
-from fastapi import APIRouter, Request
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -8,7 +10,7 @@ from dpdpca_protocol.wire.canonical import canonical_json, named_list, parse_can
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.http import JSON_MEDIA_TYPE, STATEMENT_LIMIT_BYTES
 from dpdpca_protocol.wire.identifiers import PartyId
-from dpdpca_proxy.enrolment import all_parties, enrol
+from dpdpca_proxy.enrolment import all_parties, enrol, party_statements
 from dpdpca_proxy.rotation import all_rotations, rotate_party
 from dpdpca_proxy.routes.callers import ANY_ROLE, PartyPath, json_response, proxy_of, signed_request
 from dpdpca_proxy.routes.contract import EVERYWHERE, SIGNED, STATEMENT, WRITES
@@ -18,6 +20,11 @@ from dpdpca_runtime.asgi.limits import read_body
 from dpdpca_runtime.bodies import Enrolled, EnrolmentRequest, Parties, Rotations, Successor
 
 router = APIRouter(prefix="/v1", tags=["parties"])
+
+StatementsQuery = Annotated[
+    Literal["true", "false"],
+    Query(description="Whether to show the enrolment or rotation in which each party has signed its keys."),
+]
 
 
 @router.get(
@@ -52,6 +59,7 @@ async def read_proxy_rotations(request: Request) -> Response:
             "invitation-expired",
             "invitation-unknown",
             "invitation-used",
+            "unfit-blinding-key",
             "unfit-sealing-key",
             "wrong-proxy",
         ],
@@ -75,10 +83,15 @@ async def enrol_party(request: Request) -> Response:
     summary="List the enrolled parties and their keys",
     **operation(Parties, SIGNED, described="All parties."),
 )
-async def read_parties(request: Request) -> Response:
+async def read_parties(request: Request, statements: StatementsQuery = "false") -> Response:
     await signed_request(request, ANY_ROLE)
     rows = await run_in_threadpool(all_parties, proxy_of(request))
-    return json_response(canonical_json({"parties": [_shown(row) for row in rows]}))
+    shown: list[dict[str, Any]] = [_shown(row) for row in rows]
+    if statements == "true":
+        signed = await run_in_threadpool(party_statements, proxy_of(request))
+        for row, each in zip(rows, shown, strict=True):
+            each["statement"] = parse_canonical(signed[row.party])
+    return json_response(canonical_json({"parties": shown}))
 
 
 @router.get(
@@ -103,6 +116,7 @@ async def read_rotations(request: Request) -> Response:
             "already-rotated",
             "rotation-not-newer",
             "too-many-rotations",
+            "unfit-blinding-key",
             "unfit-sealing-key",
         ],
         described="The key was replaced.",

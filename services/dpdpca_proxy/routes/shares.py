@@ -49,6 +49,7 @@ router = APIRouter(prefix="/v1/studies/{study}/share", tags=["shares"])
         [
             *SHARE,
             *BODY,
+            "blinded-share-is-final",
             "chunk-differs",
             "ciphertext-not-a-unit",
             "ciphertext-out-of-range",
@@ -107,6 +108,7 @@ async def read_share(request: Request, study: StudyPath) -> Response:
         [
             *SHARE,
             *STATEMENT,
+            "blinded-share-is-final",
             "chunk-differs",
             "chunk-of-another-owner",
             "ciphertext-repeated",

@@ -41,9 +41,11 @@ router = APIRouter(prefix="/v1/studies", tags=["studies"])
         [
             *SIGNED,
             *STATEMENT,
+            "cohort-too-close",
             "key-given-up",
             "manifest-refused",
             "not-the-study-owner",
+            "unfit-blinding-key",
             "unfit-modulus",
             "unfit-sealing-key",
             "unsupported-version",

@@ -6,13 +6,16 @@ same owner.
 """
 
 from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
 
 from sqlalchemy import Connection, or_, select
 
 from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.study import StudyState
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 from dpdpca_proxy.store.studies import StudyRow
-from dpdpca_proxy.store.tables import cohort, rotations, studies, study_features
+from dpdpca_proxy.store.tables import cohort, participants, rotations, studies, study_features
 
 
 class CohortTooCloseError(PolicyError):
@@ -41,22 +44,60 @@ def check_distance(connection: Connection, row: StudyRow) -> None:
             )
         )
     )
+    if (problem := _too_close(connection, row, seen.all())) is not None:
+        raise CohortTooCloseError("cohort-too-close", problem)
+
+
+def check_planned_distance(connection: Connection, row: StudyRow) -> None:
+    """Like `check_distance`, for a stored study whose cohort can only be all of its participants.
+
+    This is judged when the study is created, before any owner pays. Other studies that can only have one
+    cohort count as soon as they are open.
+
+    Raises:
+        PolicyError: `cohort-too-close`.
+    """
+    own = select(study_features.c.name).where(study_features.c.study == row.study)
+    alike = select(study_features.c.study).where(study_features.c.name.in_(own))
+    seen = connection.execute(
+        select(studies.c.study, studies.c.cohort_distance, cohort.c.owner)
+        .join(cohort, cohort.c.study == studies.c.study)
+        .where(
+            studies.c.study.in_(alike),
+            studies.c.challenge.is_not(None) | studies.c.noise_drawn_at.is_not(None),
+        )
+    )
+    planned = connection.execute(
+        select(studies.c.study, studies.c.cohort_distance, participants.c.owner)
+        .join(participants, participants.c.study == studies.c.study)
+        .where(
+            studies.c.study.in_(alike),
+            studies.c.min_owners == studies.c.max_owners,
+            studies.c.state.in_([StudyState.OPEN, StudyState.CLOSED]),
+        )
+    )
+    if (problem := _too_close(connection, row, [*seen, *planned])) is not None:
+        raise PolicyError("cohort-too-close", problem, "name the same owners, or more new ones")
+
+
+def _too_close(connection: Connection, row: StudyRow, members: Iterable[Any]) -> str | None:
+    """Why the cohort of this study is too close to another; None if it is not."""
     newest = _newest_keys(connection)
     cohorts: dict[StudyId, set[PartyId]] = defaultdict(set)
     distances: dict[StudyId, int] = {}
-    for study, distance, owner in seen:
+    for study, distance, owner in members:
         cohorts[study].add(newest.get(owner, owner))
         distances[study] = max(distance, row.cohort_distance)
     mine = cohorts.pop(row.study, set())
     for study, theirs in cohorts.items():
         difference = len(mine ^ theirs)
         if 0 < difference < distances[study]:
-            raise CohortTooCloseError(
-                "cohort-too-close",
+            return (
                 f"the cohort differs by {difference} {'owner' if difference == 1 else 'owners'} from the "
                 "cohort of an earlier study with a feature in common; it must differ by at least "
-                f"{distances[study]}",
+                f"{distances[study]}"
             )
+    return None
 
 
 def _newest_keys(connection: Connection) -> dict[PartyId, PartyId]:

@@ -106,6 +106,12 @@ def list_parties(connection: Connection) -> list[PartyRow]:
     return [PartyRow(*row) for row in connection.execute(asked)]
 
 
+def list_statements(connection: Connection) -> dict[PartyId, bytes]:
+    """The enrolment of each party, or the rotation that led to its key."""
+    rows = connection.execute(select(parties.c.party, parties.c.enrolment))
+    return {row.party: bytes(row.enrolment) for row in rows}
+
+
 def insert_rotation(
     connection: Connection, party: PartyId, successor: PartyId, version: int, statement: bytes
 ) -> None:

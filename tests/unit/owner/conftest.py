@@ -21,9 +21,10 @@ from dpdpca_owner import actions
 from dpdpca_owner.actions import Desk
 from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.records.source import DataLocation
-from dpdpca_protocol.messages.study_messages import ProxyCard
+from dpdpca_protocol.messages.study_messages import Enrolment, ProxyCard
 from dpdpca_protocol.paillier.keys import KeyRules
 from dpdpca_protocol.terms.signed_manifest import sign_manifest
+from dpdpca_protocol.wire.canonical import parse_canonical
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.http.address import StudyAddress
 from dpdpca_runtime.http.client import ProxyClient
@@ -51,6 +52,12 @@ def make_scene(tmp_path: Path, parties: Parties, make_manifest: MakeManifest) ->
             ("owner", participant.name, owner.public)
             for participant, owner in zip(parties.participants, parties.owners, strict=True)
         ]
+
+        for name, signer in zip("ABC", parties.owners, strict=True):
+            signed = Enrolment("owner", f"Hospital {name}", signer.public, parties.proxy.public.ed25519).sign(
+                signer
+            )
+            proxy.statements[signer.public.ed25519] = parse_canonical(signed.encoded)
 
         def connect(url: str, key: IdentityKey, pinned: bytes | None, _seconds: float) -> ProxyClient:
             transport = httpx.MockTransport(proxy.answer)

@@ -9,6 +9,7 @@ from owner_scene import OwnerCommands
 
 from dpdpca_owner.commands.display import watching
 from dpdpca_protocol.messages.study_messages import ProxyCard
+from dpdpca_runtime.words import fingerprint_words
 
 
 def test_init_prints_the_words_and_does_not_overwrite(run: OwnerCommands, tmp_path: Path) -> None:
@@ -154,3 +155,22 @@ def test_progress_writes_nothing_into_a_log(capsys: pytest.CaptureFixture[str]) 
         watcher.on_encrypted(10)
         watcher.on_sent(1000)
     assert capsys.readouterr().err == ""
+
+
+def test_words_of_another_owner_are_compared_and_noted(run: OwnerCommands) -> None:
+    scene = run.scene
+    words = fingerprint_words(scene.parties.owners[1].public.ed25519)
+    status, out, _ = run("trust", str(scene.address), "Hospital B", "--words", words, "--json")
+    assert (status, json.loads(out)) == (0, {"name": "Hospital B", "words": words})
+    for name, told, reason in (
+        ("Hospital B", "some other words", "other words"),
+        ("Hospital Z", words, "names no owner"),
+    ):
+        status, out, err = run("trust", str(scene.address), name, "--words", told)
+        assert (status, out) == (1, "")
+        assert reason in err
+    status, _, err = run("trust", str(scene.address), "Hospital B")
+    assert status != 0
+    assert "compare words" in err
+    status, out, _ = run("review", str(scene.address), "--json")
+    assert [each["compared"] for each in json.loads(out)["participants"]] == [False, True, False]

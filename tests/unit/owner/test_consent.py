@@ -96,7 +96,8 @@ def test_named_owners_are_shown_with_their_words_until_and_after_they_are_known(
     sheet = actions.review(scene.desk, scene.address, None)
     assert f"Hospital B: {words} (new to this owner)" in shown(sheet)
     assert "but not through this proxy or the data user" in shown(sheet)
-    row = {"name": "Hospital B", "ed25519": public.ed25519.hex(), "words": words, "known_since": None}
+    known = {"known_since": None, "compared": False}
+    row = {"name": "Hospital B", "ed25519": public.ed25519.hex(), "words": words} | known
     assert sheet.to_json()["participants"][1] == row
     actions.join(
         scene.desk, scene.address, actions.prepare_join(scene.desk, scene.address, scene.location), Watcher()

@@ -91,7 +91,7 @@ def test_an_exposed_key_and_a_corrupt_file_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_proxy_is_pinned_at_its_address_and_a_change_is_refused(tmp_path: Path) -> None:
-    pins, key = OwnerHome(tmp_path).pins, IdentityKey.generate()
+    pins, key = OwnerHome(tmp_path).pins, IdentityKey.generate("proxy")
     with pytest.raises(NotFoundError, match="dpdpca owner enrol"):
         pins.proxy(URL)
     pins.pin_proxy(URL, card(key))

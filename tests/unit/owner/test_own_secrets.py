@@ -24,7 +24,7 @@ def done_twice(make_scene: MakeScene, tmp_path: Path, act: Callable[[Scene], Any
 def test_what_is_made_ahead_differs(make_scene: MakeScene, tmp_path: Path) -> None:
     def prepared(scene: Scene) -> bytes:
         assert actions.work_ahead(scene.desk, scene.address, lambda made: None).made
-        folder = scene.desk.home.study(scene.address.study).path / "blindings"
+        folder = scene.desk.home.study(scene.address.study).path / "randomizers"
         return b"".join(path.read_bytes() for path in files_below(folder))
 
     first, second = done_twice(make_scene, tmp_path, prepared)

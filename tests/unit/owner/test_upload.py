@@ -246,7 +246,7 @@ def test_a_kept_ciphertext_that_the_disk_has_altered_is_never_part_of_a_share(sc
 def test_altered_randomizers_are_made_anew(scene: Scene) -> None:
     actions.work_ahead(scene.desk, scene.address, lambda count: None)
     folder = scene.desk.home.study(scene.address.study)
-    for file in (folder.path / "blindings").iterdir():
+    for file in (folder.path / "randomizers").iterdir():
         flip_one_bit(file)
     assert join(scene).receipt.version == 1
     assert decrypted(scene) == plaintexts(scene)
@@ -258,7 +258,7 @@ def decrypted(scene: Scene) -> list[int]:
     return [int(secret.decrypt(c)) for chunk in chunks for c in decode_chunk(unsalted(chunk), secret.public)]
 
 
-def test_a_share_that_was_prepared_only_adds_plaintexts_and_each_blinding_serves_once(
+def test_a_share_that_was_prepared_only_adds_plaintexts_and_each_randomizer_serves_once(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = scene.desk.home.study(scene.address.study)
@@ -266,8 +266,8 @@ def test_a_share_that_was_prepared_only_adds_plaintexts_and_each_blinding_serves
     ahead = actions.work_ahead(scene.desk, scene.address, made.append)
     assert ahead.made == ahead.total == sum(made)
     assert actions.work_ahead(scene.desk, scene.address, made.append).made == 0
-    blindings = {path.name: path.read_bytes()[32:] for path in (folder.path / "blindings").iterdir()}
-    assert {path.stat().st_mode & 0o777 for path in (folder.path / "blindings").iterdir()} == {0o600}
+    randomizers = {path.name: path.read_bytes()[32:] for path in (folder.path / "randomizers").iterdir()}
+    assert {path.stat().st_mode & 0o777 for path in (folder.path / "randomizers").iterdir()} == {0o600}
 
     def never(self: Encryptor) -> None:
         raise AssertionError("all of it was made ahead")
@@ -275,11 +275,11 @@ def test_a_share_that_was_prepared_only_adds_plaintexts_and_each_blinding_serves
     with monkeypatch.context() as patch:
         patch.setattr(Encryptor, "comb", property(never))
         join(scene)
-    assert not list((folder.path / "blindings").iterdir())
+    assert not list((folder.path / "randomizers").iterdir())
     public = scene.parties.secret.public
     plains = iter(plaintexts(scene))
     for index, chunk in sorted(scene.proxy.chunks.items()):
-        kept = decode_chunk(blindings[f"{index}.bin"], public)
+        kept = decode_chunk(randomizers[f"{index}.bin"], public)
         for ciphertext, blinding in zip(decode_chunk(unsalted(chunk), public), kept, strict=True):
             plain = next(plains)
             assert scene.parties.secret.decrypt(ciphertext) == plain
@@ -298,7 +298,7 @@ def test_a_join_cut_after_preparing_uses_no_blinding_twice(scene: Scene) -> None
     folder = scene.desk.home.study(scene.address.study)
     taken = {path.name for path in (folder.path / "chunks").iterdir()}
     assert taken
-    assert not taken & {path.name for path in (folder.path / "blindings").iterdir()}
+    assert not taken & {path.name for path in (folder.path / "randomizers").iterdir()}
     scene.proxy.interfere = lambda request: None
     assert join(scene).receipt.version == 1
 

@@ -55,7 +55,7 @@ def test_an_invitation_expires_and_has_a_role(world: ProxyWorld) -> None:
 def test_a_key_of_format_1_enrols_a_data_user_and_no_owner(world: ProxyWorld) -> None:
     """Nothing is sealed to a data user, so it needs no `kem`. An owner without `kem` could join no study."""
     for role, status in (("owner", 422), ("user", 201)):
-        key, token = IdentityKey.generate(has_kem=False), invite(world.proxy, role, "New").token
+        key, token = IdentityKey.generate("user"), invite(world.proxy, role, "New").token
         terms = {"name": "New", "proxy": world.proxy_key.hex(), "role": role}
         keys = {"ed25519": key.public.ed25519.hex(), "x25519": "9f" * 32}
         statement = sign_statement("enrolment", {**terms, **keys, "format": 1}, key)

@@ -139,7 +139,7 @@ def test_the_proxys_own_key_changes_between_closing_and_release(world: ProxyWorl
     first = world.proxy.key.public
     study.deliver(world.owners[0], values_of(3, 0))
     world.stop()
-    IdentityFiles(world.home).rotate("proxy", None, datetime.now(UTC), lambda statement: None)
+    IdentityFiles(world.home, role="proxy").rotate(None, datetime.now(UTC), lambda statement: None)
     world.start()
     second = world.proxy.key.public
     assert first != second

@@ -74,7 +74,7 @@ def test_a_pin_of_an_earlier_version_leads_to_the_proxys_new_keys(user: UserWorl
     listed["proxies"][0]["x25519"] = "9f" * 32
     write_private(pins, json.dumps(listed).encode())
     user.world.stop()
-    IdentityFiles(user.world.home).rotate("proxy", None, datetime.now(UTC), lambda statement: None)
+    IdentityFiles(user.world.home, role="proxy").rotate(None, datetime.now(UTC), lambda statement: None)
     user.world.start()
     row = user.advance_to(user.create(release="joint"), Stage.OPEN)
     assert user.opened(row).manifest.proxy.kem == user.world.proxy.key.public.sealing_key

@@ -70,6 +70,15 @@ class SharedGaussian(Gaussian):
     def rho(self) -> Fraction:
         return super().rho + _excess(self.setting, self.scale)
 
+    def rho_among(self, honest: int) -> Fraction:
+        """ρ if only so many owners keep their noise secret, and nobody but them is trusted.
+
+        With h of them below m, the noise that they share has h/m of the variance.
+        Source: docs/claims.md, C14.
+        """
+        most = max(Fraction(1), Fraction(self.setting.shares, honest))
+        return super().rho * most + _excess(self.setting, self.scale)
+
     @property
     def assumptions(self) -> tuple[str, ...]:
         draw = f"at least {self.setting.shares} owners draw their share of the noise and keep it secret"
