@@ -12,6 +12,7 @@ from study_parties import under_paillier
 
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.layout.packing import BlockLayout
+from dpdpca_protocol.messages.share import ShareStatement
 from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, StudyAct, StudyMark
 from dpdpca_protocol.paillier.chunks import decode_chunk
 from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
@@ -20,16 +21,18 @@ from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.release import (
     NoisyScatter,
     answer_count,
+    checked_blocks,
     flat_scatter,
     open_flat_release,
     open_masked_release,
 )
+from dpdpca_protocol.release.suite import CohortShare
 from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import KeyTerms, Participant, Party, ProxyParty
-from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, sign_manifest
-from dpdpca_protocol.wire.identifiers import Digest, StudyId
-from dpdpca_protocol.wire.signing import IdentityKey, Statement
+from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, sign_manifest, suite_of
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.signing import IdentityKey, Statement, verify_statement
 from dpdpca_runtime.http.signature import RequestSigner
 from dpdpca_user.planning.draft import complete_draft
 from federation.processes import wait_for
@@ -189,6 +192,24 @@ class BareStudy:
     def events(self) -> list[dict[str, Any]]:
         """Bodies of the transcript."""
         return [json.loads(event)["body"] for event in self.user.client.transcript(self.id)]
+
+
+def opened_release(user: BareUser, signed: SignedManifest, secret: bytes) -> NoisyScatter:
+    """The release of any study with components, by the secret that the data user's service stores for it."""
+    manifest = signed.manifest
+    if not manifest.figures.blocks:
+        return BareStudy(user, SecretKey.from_bytes(secret), signed).open_release()
+    suite, study, figures = suite_of(manifest), signed.study_id, manifest.figures
+    bundle = user.client.release(study)
+    shares = [ShareStatement.parse(verify_statement("share", share)) for share in bundle.shares]
+    cohort = [CohortShare(PartyId.of(share.owner), share.version, share.pad) for share in shares]
+    chunks = [
+        user.client.release_chunk(study, index, suite.chunk_bytes(index))
+        for index in range(suite.chunk_count)
+    ]
+    return flat_scatter(
+        checked_blocks(figures.blocks, suite.open_sum(secret, chunks, cohort)), figures.encoded_features
+    )
 
 
 def send(
