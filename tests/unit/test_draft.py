@@ -1,11 +1,9 @@
 """Drafts: what people write, completed once, then judged like any manifest."""
 
 import json
-import tomllib
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +11,8 @@ from study_parties import MakeManifest, Parties, key_for
 
 from dpdpca_protocol.errors import MessageError, PolicyError
 from dpdpca_protocol.terms.parties import Participant
-from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_protocol.wire.fields import real_of
 from dpdpca_user.planning.draft import complete_draft, default_delta
-
-EXAMPLE = Path(__file__).parents[2] / "clients" / "dpdpca_cli" / "demo" / "data" / "forest.toml"
 
 
 def test_defaults(make_manifest: MakeManifest) -> None:
@@ -212,21 +207,3 @@ def test_bad_drafts_are_refused(
 ) -> None:
     with pytest.raises(error):
         make_manifest(**change)
-
-
-def test_the_example_of_the_demo_is_a_draft_of_both_releases(parties: Parties) -> None:
-    example = tomllib.loads(EXAMPLE.read_text(encoding="utf-8"))
-    owners = [
-        Participant(name, owner.public.ed25519)
-        for name, owner in zip(example["participants"], parties.owners, strict=True)
-    ]
-    for release in ("masked", "joint"):
-        manifest = complete_draft(
-            {**example, "release": release},
-            parties.user_party,
-            parties.proxy_party,
-            owners,
-            key_for({**example, "release": release}, parties.secret, parties.proof),
-            closes_at=datetime(2031, 1, 1, tzinfo=UTC),
-        )
-        assert parse_manifest(manifest.to_body()) == manifest

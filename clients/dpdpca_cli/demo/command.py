@@ -8,7 +8,7 @@ can do: because it has all records, it can compare the private components with t
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,8 +21,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from dpdpca_cli.demo.comparison import CapturedVariance, compare
+from dpdpca_cli.demo.drafts import Drafts, drafts_of
 from dpdpca_cli.demo.records import bundled_draft, bundled_records, read_records, split, write_parts
-from dpdpca_cli.demo.results import POOLED_NOTE, facts, result_tables, terminal_table
+from dpdpca_cli.demo.results import facts, result_tables, terminal_table
 from dpdpca_cli.federation.processes import ChildFailedError, ChildProcesses
 from dpdpca_cli.federation.studies import PROXY_NAME, USER_NAME, Federation, Say, StudyRun
 from dpdpca_owner.accounts.budget import Cost
@@ -35,16 +36,14 @@ from dpdpca_runtime.command_options import AsJson
 from dpdpca_runtime.files import private_dir, write_shared
 from dpdpca_runtime.text import load_text
 from dpdpca_user.planning.lint import TOML_MEDIA_TYPE, lint, parse_draft
+from dpdpca_user.planning.rounds import begin_chain
 from dpdpca_user.results.report import render_report
-
-RELEASES = ("masked", "joint")
-"""The releases of the demo; the paper's protocol comes first."""
 
 _KEY_BITS = 3072
 _MOST_OWNERS = 50
 _LEAST_RHO = 1e-6
 _ROUNDING = 1.001
-"""The two releases differ slightly in ρ, because in one of them part of δ pays for the mask."""
+"""Room for rounding to six digits, and for the ledger's grid."""
 
 app = typer.Typer(add_completion=False)
 
@@ -64,7 +63,11 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the parties' homes, keys and logs.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a study on this machine (masked, joint and as a chain), and compare with PCA without privacy."""
+    """Run a study on this machine (masked, joint and as a chain), and compare with PCA without privacy.
+
+    The joint study and the chain are blinded, unless your own draft says how values are hidden or who draws
+    the noise: in a blinded study the proxy and the data user may work together.
+    """
     if (data is None) != (manifest is None):
         raise UsageError(
             "bad-option", "--data and --manifest must be given together", "give both, or neither of them"
@@ -76,8 +79,8 @@ def demo(
     plan = _plan(data, manifest, owners)
     console = Console(stderr=True, highlight=False)
     console.print(
-        f"[bold]{plan.terms.title}[/]: {plan.records.num_rows:,} records, "
-        f"{len(plan.terms.encoded_names)} features, {owners} owners, all on this machine",
+        f"[bold]{plan.joint.title}[/]: {plan.records.num_rows:,} records, "
+        f"{len(plan.joint.encoded_names)} features, {owners} owners, all on this machine",
         markup=True,
     )
     with _folder(keep, console) as folder:
@@ -94,7 +97,8 @@ def demo(
     terminal = Console(highlight=False)
     for table in result_tables(runs, captured):
         terminal.print(terminal_table(table))
-    terminal.print(POOLED_NOTE)
+        if table.note:
+            terminal.print(table.note)
     terminal.print(f"Report: {out.absolute()}", soft_wrap=True)
 
 
@@ -103,14 +107,16 @@ class Plan:
     """What the demo will run.
 
     Attributes:
-        draft: the draft of both studies, except for `release`.
-        terms: the manifest that the draft would give with some key; everything in it is right except the key.
+        drafts: the drafts of the three studies.
+        masked, joint: the manifests that the drafts would give with some key; everything in them is right
+            except the keys.
         records: the records of all owners.
         owners: the names of the owners.
     """
 
-    draft: dict[str, Any]
-    terms: Manifest
+    drafts: Drafts
+    masked: Manifest
+    joint: Manifest
     records: pa.Table
     owners: tuple[str, ...]
 
@@ -132,7 +138,8 @@ def _plan(data: Path | None, manifest: Path | None, owner_count: int) -> Plan:
         "closing": "when-complete",
     }
     draft.pop("closes_at", None)
-    terms = terms_of(draft)
+    drafts = drafts_of(draft, owner_count)
+    terms = terms_of(drafts.joint)
     records = bundled_records() if data is None else read_records(data, terms.features)
     if not terms.min_records <= records.num_rows <= terms.max_records:
         raise InputError(
@@ -141,62 +148,62 @@ def _plan(data: Path | None, manifest: Path | None, owner_count: int) -> Plan:
             f" but the draft allows {terms.min_records} to {terms.max_records}",
             "change min_records or max_records in the draft",
         )
-    return Plan(draft, terms, records, owners)
+    begin_chain(drafts.chain, terms_of, records.num_rows, scales=False)
+    return Plan(drafts, terms_of(drafts.masked), terms, records, owners)
 
 
-def terms_of(draft: dict[str, Any]) -> Manifest:
-    """The masked manifest of a draft. The joint manifest is checked too."""
+def terms_of(draft: Mapping[str, Any]) -> Manifest:
+    """The manifest that a draft would give with some key."""
     user = Party(USER_NAME, b"\xfe" * 32)
     proxy = ProxyParty(PROXY_NAME, "http://127.0.0.1:8440", b"\xff" * 32, PREVIEW_KEM)
-    now = datetime.now(UTC)
-    masked, _ = (lint(draft | {"release": release}, user, proxy, now, _KEY_BITS) for release in RELEASES)
-    return masked
+    return lint(draft, user, proxy, datetime.now(UTC), _KEY_BITS)
 
 
 def _run(plan: Plan, folder: Path, console: Console) -> list[StudyRun]:
     parts = write_parts(split(plan.records, len(plan.owners)), private_dir(folder / "records"))
+    # The chain states one (ε, δ) for all its rounds, that of the joint study.
+    policy = owner_policy((plan.masked, plan.joint, plan.joint))
     runs = []
     with _progress(console) as say, ChildProcesses(folder, {}) as processes:
-        federation = Federation(processes, folder, plan.owners, parts, owner_policy(plan), say)
+        federation = Federation(processes, folder, plan.owners, parts, policy, say)
         try:
             federation.found()
-            for release in RELEASES:
-                console.print(f"[bold]{release}[/] release", markup=True)
-                runs.append(federation.run_study(plan.draft | {"release": release}))
+            console.print("[bold]masked[/] release", markup=True)
+            runs.append(federation.run_study(plan.drafts.masked))
+            console.print(f"[bold]joint[/] release{_how(plan.joint)}", markup=True)
+            runs.append(federation.run_study(plan.drafts.joint))
             console.print(
-                "[bold]chain[/] of pre-studies and the study that they choose, with the same total ε",
+                "[bold]chain[/] of pre-studies and the study that they choose, with the same total"
+                f" ε{_how(plan.joint)}",
                 markup=True,
             )
-            runs.append(federation.run_chain(chain_draft(plan.draft)))
+            runs.append(federation.run_chain(plan.drafts.chain))
             say("Stopping all processes", None)
         finally:
             federation.close()
     return runs
 
 
-def chain_draft(draft: dict[str, Any]) -> dict[str, Any]:
-    """The part of a study's draft that a chain needs; the chain chooses the rest. Incomplete records must
-    count."""
-    chosen = ("release", "clip_norm", "sum_weight", "nonnegative")
-    return {name: value for name, value in draft.items() if name not in chosen} | {"missing": "midpoint"}
+def _how(manifest: Manifest) -> str:
+    return ", blinded: proxy and data user may work together" if manifest.is_blinded else ""
 
 
-def owner_policy(plan: Plan) -> str:
-    """The policy of each owner. Its limits are the demo's terms, and its budget is just enough for the demo's
-    two studies and its chain."""
-    terms = plan.terms
-    all_three = 3 * Cost.of(terms.figures).rho
+def owner_policy(studies: Sequence[Manifest]) -> str:
+    """The policy of each owner. Its limits are the terms of these studies of the same features, which differ
+    only in their release and in who draws the noise. Its budget is just enough for all of them."""
+    terms = studies[0]
+    spent = sum(Cost.of(each.figures).rho for each in studies)
     return f"""\
 [study]
 max_epsilon = "{decimal_text(terms.epsilon)}"
 max_delta = "{decimal_text(terms.delta)}"
 max_features = {terms.figures.encoded_features}
-min_owners = {len(plan.owners)}
+min_owners = {terms.min_owners}
 min_records = {terms.min_records}
 mechanisms = ["{terms.mechanism}"]
 
 [budget]
-rho = {max(float(all_three) * _ROUNDING, _LEAST_RHO):.6g}
+rho = {max(float(spent) * _ROUNDING, _LEAST_RHO):.6g}
 """
 
 

@@ -8,18 +8,26 @@ from rich.text import Text
 
 from dpdpca_cli.demo.comparison import CapturedVariance
 from dpdpca_cli.federation.studies import StudyRun
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_user.results.report import Table
 
-POOLED_NOTE = (
+_POOLED_NOTE = (
     "Captured variance is measured on the pooled records, in half-ranges of the features, without clipping"
     " of norms. Only the demo can measure this, because it has the records of all owners. In a real study"
     " nobody has all records."
 )
 
+_TRUST_NOTE = (
+    "If proxy and data user must not work together, both of them together can undo all protection. If they"
+    " may work together, even both of them see only the noisy sum over all owners."
+)
+
 
 def result_tables(runs: Sequence[StudyRun], captured: Sequence[CapturedVariance]) -> tuple[Table, ...]:
-    """Three tables: variance and privacy; seconds and bytes of each role; and each owner."""
-    return (_quality(runs, captured), _costs(runs), _owners(runs))
+    """Four tables: variance and privacy; whom an owner must trust; seconds and bytes of each role; and each
+    owner."""
+    return (_quality(runs, captured), _trust(runs), _costs(runs), _owners(runs))
 
 
 def terminal_table(table: Table) -> TerminalTable:
@@ -40,6 +48,7 @@ def facts(runs: Sequence[StudyRun], captured: Sequence[CapturedVariance]) -> dic
                 "release": run.release,
                 "rounds": list(run.rounds),
                 "promise": run.promise,
+                "trust": trust(run.model.manifest),
                 "study": run.model.study.hex(),
                 "records": run.model.components.count,
                 "privacy": run.model.privacy,
@@ -64,6 +73,31 @@ def facts(runs: Sequence[StudyRun], captured: Sequence[CapturedVariance]) -> dic
     }
 
 
+def trust(manifest: Manifest) -> dict[str, str]:
+    """Whom an owner of a study must trust, in plain words: party → what it must or may do."""
+    least, colluding = manifest.min_owners, manifest.max_colluding
+    by_owners = manifest.noise_by is NoiseBy.OWNERS
+    if manifest.rules.is_masked:
+        others = "all must be honest, and none may work with the data user or the proxy"
+    elif by_owners:
+        others = f"{least - colluding} of {least} must draw noise and keep it secret"
+    else:
+        others = "none may work with the proxy"
+    if manifest.is_blinded:
+        others += ", and all must have compared the words of their keys"
+    return {
+        "proxy and data user": "may work together" if manifest.is_blinded else "must not work together",
+        "proxy": "draws no noise" if by_owners else "must draw the noise as stated",
+        "owners": others if least > 1 else "there is only one",
+    }
+
+
+def _trust(runs: Sequence[StudyRun]) -> Table:
+    told = [trust(run.model.manifest) for run in runs]
+    rows = [[party, *(each[party] for each in told)] for party in told[0]]
+    return Table("Whom an owner must trust", ["", *(run.release for run in runs)], rows, _TRUST_NOTE)
+
+
 def _quality(runs: Sequence[StudyRun], captured: Sequence[CapturedVariance]) -> Table:
     rows: list[list[str]] = []
     for index, k in enumerate(captured[0].counts):
@@ -76,7 +110,7 @@ def _quality(runs: Sequence[StudyRun], captured: Sequence[CapturedVariance]) -> 
         ["records", *_each(runs, lambda run: f"{run.model.components.count:,}"), ""],
     ]
     header = ["", *(run.release for run in runs), "without privacy"]
-    return Table("Private components compared with PCA without privacy", header, rows, POOLED_NOTE)
+    return Table("Private components compared with PCA without privacy", header, rows, _POOLED_NOTE)
 
 
 def _costs(runs: Sequence[StudyRun]) -> Table:

@@ -44,6 +44,7 @@ DEFAULT_SUM_WEIGHT = Fraction(43, 100)
 
 _DRAFTED = {member.name: member for member in MEMBERS if member.drafted is not Drafted.NEVER}
 _NEEDED = [name for name, member in _DRAFTED.items() if member.drafted is Drafted.MUST]
+_OF_OWNERS_NOISE = ("blinding", "noise_by", "max_colluding")
 _FINE = frozenset(PRE_STUDY_BLOCKS) - {BlockName.SUM}
 _FINE_BITS = 16
 """The lowest edges of histograms are 2⁻¹² of a half-range; the grid must be finer than that."""
@@ -123,6 +124,16 @@ def suite_of_draft(draft: Mapping[str, Any]) -> SuiteName:
 def is_blinded_draft(draft: Mapping[str, Any]) -> bool:
     """Whether a draft asks for blinding."""
     return bool(draft.get("blinding") == Blinding.PAIRWISE)
+
+
+def with_noise_by_proxy(draft: Mapping[str, Any]) -> dict[str, Any]:
+    """The draft of the same owners in which the proxy draws the noise, so that nothing is blinded."""
+    kept = {name: value for name, value in draft.items() if name not in _OF_OWNERS_NOISE}
+    if not is_blinded_draft(draft):
+        return kept
+    named = draft.get("participants")
+    least = {"min_owners": len(named)} if isinstance(named, list) else {}
+    return {"closing": "when-complete", **least, **kept}
 
 
 def _blinded(owners: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements
 from dpdpca_protocol.wire.fields import real_of
+from dpdpca_user.planning.draft import with_noise_by_proxy
 from dpdpca_user.planning.noise import (
     FIRST_SHARES,
     SAFETY,
@@ -173,11 +174,15 @@ def _width(feature: Any) -> int:
 
 
 def as_release(draft: Mapping[str, Any], release: ReleaseKind) -> dict[str, Any]:
-    """The draft changed to another release, as a single study that spends the whole budget."""
+    """The draft changed to another release, as a single study that spends the whole budget.
+
+    In a masked study the proxy draws the noise, whatever the draft says.
+    """
     had = draft.get("release")
     features = draft.get("features")
     listed = features if isinstance(features, list) else []
-    changed = {name: value for name, value in draft.items() if name not in _CHAIN_MEMBERS}
+    possible = with_noise_by_proxy(draft) if release is ReleaseKind.MASKED else draft
+    changed = {name: value for name, value in possible.items() if name not in _CHAIN_MEMBERS}
     changed["release"] = str(release)
     if had != release:
         changed.pop("suite", None)  # not every release has every suite
