@@ -1,6 +1,7 @@
-"""An application of the data user: has its service run the demo's studies, masked, joint, and as a chain.
+"""An application of the data user: has its service run the demo's studies: masked, joint and as a chain.
 
-It knows the service's address and bearer token, and nothing else of the federation.
+The joint study and the chain are blinded. The application knows the service's address and bearer token, and
+nothing else of the federation.
 """
 
 import json
@@ -8,10 +9,10 @@ import os
 import sys
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from dpdpca_cli.demo.command import chain_draft
+from dpdpca_cli.demo.drafts import drafts_of
 from dpdpca_cli.demo.records import bundled_draft
 from dpdpca_user.service_client import ServiceClient
 
@@ -19,19 +20,17 @@ LIMIT_SECONDS = 1800.0
 LOOK_SECONDS = 1.0
 DONE = ("fitted", "published", "done")
 LOST = ("failed", "cancelled")
-SHOWN = ("study", "title", "records", "trusted_components", "captured_variance", "claim")
+SHOWN = ("study", "title", "records", "trusted_components", "captured_variance", "claim", "assumptions")
 
 
-def run_study(service: ServiceClient, release: str) -> dict[str, Any]:
-    """The facts of a study of this release, once there is a model."""
-    draft = tomllib.loads(bundled_draft()) | {"release": release}
+def run_study(service: ServiceClient, draft: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of a study, once there is a model."""
     created = service.create(json.dumps(draft).encode(), "application/json")
-    return await_end(release, lambda: service.study(str(created["draft"])))
+    return await_end(str(draft["release"]), lambda: service.study(str(created["draft"])))
 
 
-def run_chain(service: ServiceClient) -> dict[str, Any]:
+def run_chain(service: ServiceClient, draft: Mapping[str, Any]) -> dict[str, Any]:
     """The facts of the chain, once its last study has a model."""
-    draft = chain_draft(tomllib.loads(bundled_draft()))
     created = service.run_chain(json.dumps(draft).encode(), "application/json")
     return await_end("chain", lambda: service.chain(str(created["id"])))
 
@@ -60,10 +59,12 @@ def tell(service: ServiceClient, name: str, facts: dict[str, Any]) -> None:
 
 
 def main() -> None:
+    draft = tomllib.loads(bundled_draft())
+    drafts = drafts_of(draft, len(draft["participants"]))
     with ServiceClient(os.environ["SERVICE_URL"]) as service:
-        for release in ("masked", "joint"):
-            tell(service, release, run_study(service, release))
-        tell(service, "chain", run_chain(service))
+        tell(service, "masked", run_study(service, drafts.masked))
+        tell(service, "joint", run_study(service, drafts.joint))
+        tell(service, "chain", run_chain(service, drafts.chain))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import typer
 
-from dpdpca_cli.demo.command import Plan, owner_policy, terms_of
+from dpdpca_cli.demo.command import owner_policy, terms_of
 from dpdpca_cli.demo.records import split, write_parts
 from dpdpca_cli.federation.processes import ChildProcesses
 from dpdpca_cli.federation.studies import Federation, StudyRun
@@ -108,11 +108,11 @@ def _run(folder: Path, size: Size, records: int) -> tuple[StudyRun, float, float
         "max_owners": len(owners),
         "closing": "when-complete",
     }
-    plan = Plan(draft, terms_of(draft), table, owners)
+    policy = owner_policy([terms_of(draft)])
     parts = write_parts(split(table, len(owners)), private_dir(folder / "records"))
     settings = {"DPDPCA_USER_KEY_BITS": str(size.key_bits)}
     with ChildProcesses(folder, settings) as processes:
-        federation = Federation(processes, folder, owners, parts, owner_policy(plan), lambda what, done: None)
+        federation = Federation(processes, folder, owners, parts, policy, lambda what, done: None)
         try:
             federation.found()
             begin = time.perf_counter()
