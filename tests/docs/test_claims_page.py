@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dpdpca_cli.demo.drafts import drafts_of
 from dpdpca_cli.demo.records import bundled_draft
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Party, ProxyParty
@@ -44,7 +45,8 @@ def test_every_named_test_exists() -> None:
 
 
 def demo_study(release: str) -> Manifest:
-    draft = parse_draft(bundled_draft().encode(), TOML_MEDIA_TYPE) | {"release": release}
+    drafts = drafts_of(parse_draft(bundled_draft().encode(), TOML_MEDIA_TYPE), 3)
+    draft = drafts.masked if release == "masked" else drafts.joint
     user, proxy = (
         Party("U", b"\x01" * 32),
         ProxyParty("P", "https://p", b"\x03" * 32, PREVIEW_KEM),

@@ -334,6 +334,7 @@ def assumptions(model: Model) -> tuple[str, ...]:
         " with which the proxy could compute exact figures.",
     )
     masked = manifest.rules.is_masked
+    colluding = "one owner" if manifest.max_colluding == 1 else f"{manifest.max_colluding} owners"
     draw = (
         f"At least {manifest.min_owners - manifest.max_colluding} owners of the cohort add their part of the "
         "noise as the manifest requires, and keep it secret.",
@@ -353,7 +354,7 @@ def assumptions(model: Model) -> tuple[str, ...]:
     )
     return (
         "The owners hold each other's genuine keys for blinding. The proxy, the data user and up to"
-        f" {manifest.max_colluding} owners may then work together."
+        f" {colluding} may then work together."
         if manifest.is_blinded
         else "The proxy and the data user do not work together. Together they can undo all protection.",
         *(draw if manifest.noise_by is NoiseBy.OWNERS else ()),
