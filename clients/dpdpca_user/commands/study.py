@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from dpdpca_protocol.errors import UsageError
 from dpdpca_runtime.command_options import AsJson
 from dpdpca_runtime.text import for_terminal
 from dpdpca_user.commands.parts import (
@@ -39,15 +40,36 @@ study_app = typer.Typer(help="Create studies and follow them.", no_args_is_help=
 def study_init(
     sample: Annotated[Path, typer.Option("--from", help="CSV file with a header and no private data.")],
     records: Records = None,
+    participant: Annotated[
+        list[str] | None,
+        typer.Option(help="Name this owner; give the option again for each owner. Default: all enrolled."),
+    ] = None,
+    anybody: Annotated[
+        bool,
+        typer.Option(
+            "--anybody", help="Name nobody: any enrolled owner may join, and the proxy draws the noise."
+        ),
+    ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write the draft to this file; default: print it.")
     ] = None,
 ) -> None:
     """Write a first draft with the columns of a sample. You must replace the bounds in the draft by what you
-    know."""
+    know.
+
+    The draft names owners and is blinded, unless you name nobody.
+    """
     from dpdpca_user.planning.sample import WARNING, draft_from_sample
 
-    draft = draft_from_sample(sample, records)
+    if participant and anybody:
+        raise UsageError("bad-option", "--participant and --anybody exclude each other", "give one of them")
+    if participant and len(participant) < 2:
+        raise UsageError(
+            "bad-option",
+            "a blinded study needs two owners or more",
+            "give --participant for each owner, or --anybody",
+        )
+    draft = draft_from_sample(sample, records, () if anybody else participant)
     if out is None:
         typer.echo(draft.text, nl=False)
     else:

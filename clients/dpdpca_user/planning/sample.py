@@ -7,7 +7,7 @@ import csv
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,13 +57,18 @@ class FirstDraft:
     left_open: tuple[str, ...]
 
 
-def draft_from_sample(path: Path, records: int | None = None) -> FirstDraft:
+def draft_from_sample(
+    path: Path, records: int | None = None, participants: Sequence[str] | None = None
+) -> FirstDraft:
     """A draft with a feature for every column of a CSV file.
+
+    A draft that names owners is blinded. If it names nobody, the proxy draws the noise.
 
     Args:
         path: the sample file.
         records: the number of records that all owners are expected to have together. This number cannot be
             derived from the sample.
+        participants: the names of the owners; None for all owners that are enrolled, and empty for nobody.
 
     Raises:
         InputError: there is no header or no row, or a column contains neither numbers nor a few levels.
@@ -84,9 +89,7 @@ def draft_from_sample(path: Path, records: int | None = None) -> FirstDraft:
         'scaling = "range"',
         'missing = "midpoint"',
         _max_records(records),
-        'blinding = "pairwise"       # all named owners or nobody; never masked. If you name nobody: "none"',
-        "max_colluding = 1           # so many owners may work with the proxy and with you",
-        'participants = "enrolled"   # all owners that are enrolled; or: ["Owner A", "Owner B", "Owner C"]',
+        *_owners(participants),
         "# closes_at = 2030-01-01T00:00:00Z",
     ]
     for feature in features:
@@ -118,6 +121,23 @@ def numbers_of_sample(path: Path) -> dict[str, list[float]]:
         if numbers is not None:
             found[name] = [number for number in numbers if math.isfinite(number)]
     return found
+
+
+def _owners(participants: Sequence[str] | None) -> list[str]:
+    if participants is not None and not participants:
+        return [
+            'noise_by = "proxy"          # any enrolled owner may join, so you add a second draw of noise'
+        ]
+    named = (
+        'participants = "enrolled"   # all owners that are enrolled; or: ["Owner A", "Owner B", "Owner C"]'
+    )
+    if participants is not None:
+        named = f"participants = [{', '.join(map(_quoted, participants))}]"
+    return [
+        named,
+        'blinding = "pairwise"       # only the sum over all named owners opens; for a masked study: "none"',
+        "max_colluding = 1           # so many owners may work with the proxy and with you",
+    ]
 
 
 def _max_records(records: int | None) -> str:

@@ -1,22 +1,30 @@
 """A first draft from a sample: what it writes, what it leaves open, and what it refuses with a reason."""
 
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dpdpca_protocol.errors import InputError, MessageError
+from dpdpca_protocol.terms.terms import NoiseBy, SuiteName
 from dpdpca_user.commands.parts import lint_draft
 from dpdpca_user.planning.advice import advice, sample_advice
+from dpdpca_user.planning.preview import forecast
 from dpdpca_user.planning.sample import FirstDraft, draft_from_sample, numbers_of_sample, room_for
 
 
-def drafted(folder: Path, *columns: tuple[str, ...], records: int | None = 5000) -> FirstDraft:
+def drafted(
+    folder: Path,
+    *columns: tuple[str, ...],
+    records: int | None = 5000,
+    participants: Sequence[str] | None = None,
+) -> FirstDraft:
     """The draft of a sample with these columns, each its header and its fields."""
     path = folder / "sample.csv"
     path.write_text("".join(";".join(row) + "\n" for row in zip(*columns, strict=True)), encoding="utf-8")
-    return draft_from_sample(path, records)
+    return draft_from_sample(path, records, participants)
 
 
 def feature(draft: FirstDraft, name: str) -> dict[str, Any]:
@@ -25,6 +33,37 @@ def feature(draft: FirstDraft, name: str) -> dict[str, Any]:
 
 
 AGE = ("age", "31", "78", "40")
+
+
+@pytest.mark.parametrize("names", [None, ["Hospital A", 'The "B"'], [f"Owner {index}" for index in range(7)]])
+def test_a_draft_that_names_owners_is_blinded(tmp_path: Path, names: list[str] | None) -> None:
+    draft = tomllib.loads(drafted(tmp_path, AGE, participants=names).text)
+    assert draft["participants"] == (names or "enrolled")
+    assert draft["max_colluding"] == 1
+    manifest = lint_draft(draft)
+    assert manifest.is_blinded
+    assert (manifest.suite, manifest.noise_by) == (SuiteName.PADS, NoiseBy.OWNERS)
+    if names:
+        assert manifest.min_owners == manifest.max_owners == len(names)
+
+
+def test_a_draft_that_names_nobody_has_the_proxy_s_noise(tmp_path: Path) -> None:
+    draft = tomllib.loads(drafted(tmp_path, AGE, participants=()).text)
+    assert draft["noise_by"] == "proxy"
+    assert not {"participants", "blinding", "max_colluding"} & draft.keys()
+    manifest = lint_draft(draft)
+    assert manifest.participants == ()
+    assert not manifest.is_blinded
+
+
+@pytest.mark.parametrize("names", [("A", "B"), ()])
+def test_the_forecast_of_a_first_draft_has_each_release_that_it_can_have(
+    tmp_path: Path, names: Sequence[str]
+) -> None:
+    """A masked study is shown beside a blinded one, with the proxy's noise; it must name its owners."""
+    draft = tomllib.loads(drafted(tmp_path, AGE, participants=names).text)
+    shown = {str(seen.release) for seen in forecast(draft, lint_draft, 5000).outlooks}
+    assert shown == ({"masked"} if names else set()) | {"joint", "pairs"}
 
 
 @pytest.mark.parametrize(

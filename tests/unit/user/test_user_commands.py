@@ -260,6 +260,11 @@ def test_a_sample_gives_a_draft_that_lints_once_what_it_leaves_open_is_filled_in
     assert run("study", "lint", "made.toml")[0] == 0
     assert run(*init, "--out", "made.toml")[0] == 2
     assert run(*init, "--records", "20000")[1] == text
+    named = run(*init, "--records", "20000", "--participant", "Hospital A", "--participant", "Hospital B")[1]
+    assert 'participants = ["Hospital A", "Hospital B"]' in named
+    assert 'noise_by = "proxy"' in run(*init, "--anybody")[1]
+    for wrong in (("--participant", "Alone"), ("--anybody", "--participant", "A", "--participant", "B")):
+        assert run(*init, *wrong)[0] == 2
     assert "fill in by hand: max_records, bounds of const" in run(*init)[2]
     for content in ("", "a,b\n", "a,a\n1,2\n", "a,b\n1\n"):
         sample.write_text(content)
