@@ -343,15 +343,16 @@ class ConsentSheet:
         return lines
 
     def _named(self, participant: Participant) -> str:
+        shown = f"{participant.name}: {fingerprint_words(participant.ed25519)}"
         if participant.ed25519 == self.owner.key.public.ed25519:
-            return f"{participant.name} (you)"
+            return f"{shown} (you)"
         since = self.study.owners_since.get(participant.ed25519)
         met = f"known to this owner since {since}" if since else "new to this owner"
         if participant.ed25519 in self.study.compared:
             met += ", and you have compared its words"
         elif self.manifest.is_blinded:
             met += "; compare its words, then: dpdpca owner trust"
-        return f"{participant.name}: {fingerprint_words(participant.ed25519)} ({met})"
+        return f"{shown} ({met})"
 
     @property
     def _has_strangers(self) -> bool:

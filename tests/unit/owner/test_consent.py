@@ -43,7 +43,7 @@ def test_the_sheet_answers_every_question(make_scene: MakeScene, release: str) -
         "ε = 1",
         "replace-one",
         "does not protect an owner as a whole",
-        "Hospital A (you)",
+        f"Hospital A: {scene.desk.owner.words} (you)",
         "Hospital C",
         "at least one record is needed",
         "2030-01-02T03:04:05Z",
