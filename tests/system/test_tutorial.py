@@ -62,6 +62,10 @@ def test_every_block_of_the_tutorial_works_as_printed(terminal: Terminal, tmp_pa
             elif line == "dpdpca user study list":
                 opened = _again(terminal, line, r"^([0-9a-f]{64})  open")
                 terminal.otherwise["STUDY"] = opened[1]
+            elif "owner init" in line:
+                words = re.search(r"^words  (.+)$", shown[line], re.MULTILINE)
+                assert words
+                terminal.otherwise[f"WORDS-OF-{line[-1].upper()}"] = words[1]
             elif line.startswith("dpdpca user study show"):
                 _again(terminal, line, "published")
     assert "records: 6000" in shown["python use_model.py"]
