@@ -1,18 +1,18 @@
-"""A draft, the records of three owners, and the whole protocol in one process, encryption included.
+"""A draft, the records of three owners, and the protocol of a joint study in one process, pads included.
 
 In a real study these are five processes of five organisations, and nobody sees more than its own part. This
-program shows what each part computes. Run: python examples/federation.py
+program shows what each part computes. The masks that each two owners of a blinded study share are left out:
+they vanish in the sum. Run: python examples/federation.py
 """
 
 from datetime import UTC, datetime
 
 import numpy as np
 
-from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.reference import run_study
-from dpdpca_protocol.release.ciphers import Paillier
+from dpdpca_protocol.release.ciphers import Pads
 from dpdpca_protocol.result.components import EncodedSpace, fit_components
 from dpdpca_user.planning.lint import lint_alone
 
@@ -21,7 +21,9 @@ DRAFT = {
     "title": "Blood pressure and weight",
     "purpose": "Which measurements vary together?",
     "release": "joint",
-    "participants": "enrolled",
+    "participants": ["Hospital A", "Hospital B", "Hospital C"],
+    "blinding": "pairwise",
+    "max_colluding": 1,
     "epsilon": 1,
     "clip_norm": 0.9,
     "max_records": 4000,
@@ -46,11 +48,10 @@ owners = [records(1500), records(1000), records(800)]
 # The complete terms: noise scale and all other figures follow from the draft.
 terms = lint_alone(DRAFT, datetime.now(UTC))
 
-# Owners encode and encrypt, the proxy adds up and adds noise, the data user decrypts. The short key is quick
-# and only for a demonstration; the product takes no key below 2,048 bits.
-key = generate_secret_key(512, OS_RANDOMNESS, rules=KeyRules(512))
-released = run_study(terms, owners, OS_RANDOMNESS, EXACT, Paillier(key, OS_RANDOMNESS))
-components = fit_components(released, terms.figures, EncodedSpace.of(terms))
+# Owners encode, add up, draw their part of the noise and hide everything under pads. The proxy adds up what
+# they sent. The data user takes the pads off the sum.
+released = run_study(terms, owners, OS_RANDOMNESS, EXACT, Pads(OS_RANDOMNESS))
+components = fit_components(released, terms.figures, EncodedSpace.of(terms), owners=len(owners))
 
 print("records:", components.count)
 print("components above the noise:", components.trusted_count, "of", components.component_count)

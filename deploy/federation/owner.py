@@ -40,7 +40,8 @@ def enrol(home: Path, url: str) -> None:
         return
     if not has_keys(home) and not dpdpca("init", "--name", name):
         sys.exit(1)
-    # The proxy's key is accepted unseen: here the same hands run everything. People compare the words.
+    # The proxy's key and those of the other owners are accepted unseen: here the same hands run everything.
+    # People compare the words of all keys.
     if not dpdpca("enrol", url, "--invitation-file", str(SECRETS / "invitation"), "--yes"):
         sys.exit(1)
     folder = private_dir(home / "records")

@@ -146,6 +146,17 @@ def test_all_three_studies_end_with_a_model(models: dict[str, dict[str, object]]
     assert all(int(str(model["trusted_components"])) >= 1 for model in models.values())
 
 
+def test_joint_study_and_chain_are_blinded_and_the_masked_study_is_not(
+    models: dict[str, dict[str, object]],
+) -> None:
+    """Each model tells it by what it assumes."""
+    together = "The proxy, the data user and up to one owner may then work together."
+    for name in ("joint", "chain"):
+        assert together in str(models[name]["assumptions"])
+    apart = "The proxy and the data user do not work together."
+    assert apart in str(models["masked"]["assumptions"])
+
+
 def test_owners_were_in_every_round_of_the_chain(
     federation: Engine, models: dict[str, dict[str, object]]
 ) -> None:
