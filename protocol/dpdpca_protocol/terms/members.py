@@ -340,16 +340,16 @@ MEMBERS: tuple[Member, ...] = (
     Member("closes_at", TIME, "the latest time at which the study closes"),
     Member("suite", choice(SuiteName), "how owners hide their values", in_terms=True),
     Member(
-        "blinding",
-        _BLINDING,
-        "whether each two owners add masks that vanish in the sum, against proxy and data user together",
-        default=Blinding.NONE,
-    ),
-    Member(
         "key",
         record(read_key, KEY_SCHEMA, "`{modulus, proof}`, or `{kem}` under `pads`"),
         "the study's own key",
         _NEVER,
+    ),
+    Member(
+        "blinding",
+        _BLINDING,
+        "whether each two owners add masks that vanish in the sum, against proxy and data user together",
+        default=Blinding.NONE,
     ),
     Member(
         "slot_bits",
