@@ -161,8 +161,8 @@ def test_the_proxy_cannot_put_another_key_under_a_name_that_was_shown(
     row = scene.user.create(participants=["Hospital A", "Hospital B"], closing="at-time")
     parties = ProxyClient.parties
 
-    def swapped(client: ProxyClient) -> tuple[PartyFacts, ...]:
-        listed = parties(client)
+    def swapped(client: ProxyClient, *, with_statements: bool = False) -> tuple[PartyFacts, ...]:
+        listed = parties(client, with_statements=with_statements)
         return tuple(
             replace(party, ed25519=self_made.ed25519) if party.name == "Hospital B" else party
             for party in listed
