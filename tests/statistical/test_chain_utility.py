@@ -11,7 +11,13 @@ import pytest
 from present import present
 from reference_data import Table, digits, insurance, terrain
 
-from dpdpca_lab.benchmarks.played_chains import captured_by, chain, naive
+from dpdpca_lab.benchmarks.played_chains import (
+    captured_by,
+    chain,
+    in_clear,
+    naive,
+    with_noise_of_owners,
+)
 from dpdpca_protocol.study import ReleaseKind
 
 
@@ -42,6 +48,16 @@ def test_a_chain_beats_one_naive_study_of_the_same_budget(
 def test_a_centre_that_is_dear_makes_it_pairs_and_a_cheap_one_a_mean() -> None:
     assert chain(terrain(), 1.0).main.release is ReleaseKind.JOINT
     assert chain(terrain().widened(100), 0.1).main.release is ReleaseKind.PAIRS
+
+
+def test_noise_by_five_owners_costs_little_and_beats_a_second_draw() -> None:
+    table = digits()
+    played = [chain(table, 1.0) for _ in range(8)]
+    sealed = np.mean([captured_by(each, table) for each in played])
+    clear = np.mean([captured_by(in_clear(each, table), table) for each in played])
+    by_owners = np.mean([captured_by(with_noise_of_owners(table, 1.0, 5), table) for _ in range(8)])
+    assert clear < by_owners
+    assert by_owners > sealed - 0.06
 
 
 def test_uneven_bounds_are_found_out_by_a_study_of_scales() -> None:

@@ -26,6 +26,9 @@ Suite = Annotated[
         " release or with --against."
     ),
 ]
+Blinded = Annotated[
+    bool, typer.Option("--blinded", help="Owners draw the noise, and blind their shares; needs pads.")
+]
 Against = Annotated[
     str, typer.Option(help="The library to compare paillier with: phe, pypaillier, heu or none.")
 ]
@@ -40,6 +43,7 @@ def _bench(
     key_bits: int,
     release: str,
     suite: str | None,
+    blinded: bool,
     against: str,
     workers: int,
     rounds: int,
@@ -58,9 +62,17 @@ def _bench(
             f"--against {against}, --release {release} or --key-bits {key_bits} is not possible",
             f"use --against {'|'.join(PEERS)}, --release joint|masked, and --key-bits with a multiple of 8",
         )
+    check_blinded(blinded, suite, owners)
     cores = min(workers or core_count(), core_count())
     size = phases.Size(
-        features, owners, key_bits, ReleaseKind(release), cores, rounds, suite=SuiteName(suite)
+        features,
+        owners,
+        key_bits,
+        ReleaseKind(release),
+        cores,
+        rounds,
+        suite=SuiteName(suite),
+        blinded=blinded,
     )
     if size.suite is SuiteName.PADS:
         measured = padded.PHASES[phase](size)
@@ -73,6 +85,7 @@ def _bench(
         "key_bits": None if size.suite is SuiteName.PADS else key_bits,
         "release": release,
         "suite": suite,
+        "blinded": blinded,
     }
     show(facts, as_json)
 
@@ -88,6 +101,16 @@ def chosen_suite(suite: str | None, release: str, against: str) -> str:
         f"--suite {suite} with --release {release} and --against {against} is not possible",
         "use --suite paillier, or --suite pads with --release joint and without --against",
     )
+
+
+def check_blinded(blinded: bool, suite: str, owners: int) -> None:
+    """Raises UsageError if no blinded study is possible with these options."""
+    if blinded and (suite != "pads" or owners < 2):
+        raise UsageError(
+            "bad-option",
+            f"--blinded with the suite {suite} and --owners {owners} is not possible",
+            "use --blinded with --suite pads and at least two owners",
+        )
 
 
 def show(facts: dict[str, object], as_json: bool) -> None:
@@ -109,12 +132,13 @@ def _phase(name: str, owners_by_default: int, release_by_default: str) -> Callab
         key_bits: KeyBits = 3072,
         release: Release = release_by_default,
         suite: Suite = None,
+        blinded: Blinded = False,
         against: Against = "none",
         workers: Workers = 0,
         rounds: Rounds = 3,
         as_json: AsJson = False,
     ) -> None:
-        _bench(name, features, owners, key_bits, release, suite, against, workers, rounds, as_json)
+        _bench(name, features, owners, key_bits, release, suite, blinded, against, workers, rounds, as_json)
 
     return command
 

@@ -61,11 +61,14 @@ GROUPS: dict[str, list[str]] = {
     ],
     "pads": [
         *(f"encrypt --features {d} --workers 1" for d in (64, 617, 1000, 5000)),
+        *(f"encrypt --features {d} --owners 10 --blinded --workers 1" for d in (617, 5000)),
         *(f"aggregate --features {d} --owners 10 --workers 1" for d in (64, 617, 5000)),
         *(f"release --release joint --features {d} --workers 1 --suite pads" for d in (64, 617, 5000)),
         *(f"decrypt --features {d} --owners 10" for d in (64, 617, 5000)),
         *(f"study --features {d}" for d in (30, 64, 200)),
         *(f"study --features 64 --owners {owners}" for owners in (10, 30)),
+        "study --features 64 --chain",
+        "study --features 64 --chain --blinded",
     ],
 }
 HEAD = "| command | seconds | values/s | MB | peak MiB | over floor | the same, CPU | against peer | notes |"

@@ -1,23 +1,29 @@
 """The phases of a study under pads at a given size, each with the code that the roles run.
 
 The floor is what a phase cannot avoid, measured in the same run: one ChaCha20 stream, one SHA-256 and one
-seal of an owner's chunks, one addition for each value and owner, or one ChaCha20 stream for each owner.
+seal of an owner's chunks, one addition for each value and owner, or one ChaCha20 stream for each owner. A
+blinded share has one more stream for each other owner.
 """
 
 import hashlib
 import secrets
 import tempfile
+import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
-from dpdpca_lab.benchmarks.measure import Measured
+from dpdpca_lab.benchmarks.measure import Measured, in_turns, seconds_of
 from dpdpca_lab.benchmarks.phases import Clock, Size, random_moments
 from dpdpca_protocol.pads.keys import PadsSecret
+from dpdpca_protocol.pads.masks import add_masks, pair_keys
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.records.seeded_noise import seeded_samplers
 from dpdpca_protocol.release.suite import CohortShare, PadsSuite
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.sealing import chunk_info, seal
@@ -29,14 +35,23 @@ _STUDY, _OWNER = StudyId.of(b"bench"), PartyId.of(b"owner")
 
 
 def bench_encrypt(size: Size) -> Measured:
-    """Measure one owner's whole share: its keys, and its chunks padded, hashed and sealed."""
+    """Measure one owner's whole share: its keys, and its chunks padded, blinded, hashed and sealed.
+
+    In a blinded study, the masks alone and the owner's noise are measured too.
+    """
     secret, suite = _study(size)
-    values, content = random_moments(size).values(), secrets.token_bytes(size.figures.share_bytes)
-    info = chunk_info(_STUDY, _OWNER, 1, 0)
+    values, info = random_moments(size).values(), chunk_info(_STUDY, _OWNER, 1, 0)
+    parts = _chunks(suite, values.tobytes())
+    own, *others = (X25519PrivateKey.generate() for _ in range(size.owners if size.blinded else 1))
+    publics = {
+        PartyId.of(b"owner %d" % number): other.public_key().public_bytes_raw()
+        for number, other in enumerate(others)
+    }
 
     def run() -> None:
         begun = suite.begin(_OWNER, 1, OS_RANDOMNESS)
-        make = suite.chunk_maker(begun.secrets, OS_RANDOMNESS)
+        pairs = pair_keys(own, _OWNER, publics, _STUDY)
+        make = suite.chunk_maker(begun.secrets, OS_RANDOMNESS, pairs=pairs)
         for index, at in enumerate(map(suite.chunk_values, range(suite.chunk_count))):
             chunk = make(index, values[at.start : at.stop])(lambda count: None)
             Digest.of(chunk)
@@ -44,15 +59,33 @@ def bench_encrypt(size: Size) -> Measured:
 
     def bare(clock: Clock) -> float:
         begin = clock()
-        _stream(content)
-        for index in range(suite.chunk_count):
-            at = suite.chunk_values(index)
-            part = content[8 * at.start : 8 * at.stop]
+        for part in parts:
+            for _ in range(1 + len(others)):
+                _stream(part)
             hashlib.sha256(part).digest()
             seal(part, secret.public, info)
         return clock() - begin
 
-    return _measured(size, "encrypt", run, bare)
+    def masks() -> None:
+        pairs = pair_keys(own, _OWNER, publics, _STUDY)
+        for index, part in enumerate(parts):
+            add_masks(np.frombuffer(part, dtype="<u8"), pairs, index)
+
+    def streams() -> None:
+        for part in parts:
+            for _ in others:
+                _stream(part)
+
+    def noise() -> None:
+        drawn = size.figures.own_noise(seeded_samplers(secrets.token_bytes(32)))
+        np.fromiter(drawn, dtype=np.int64, count=size.figures.value_count)
+
+    measured = _measured(size, "encrypt", run, bare)
+    if size.blinded:
+        used = [partial(seconds_of, act, time.process_time) for act in (masks, streams, noise)]
+        for_masks, for_streams, for_noise = in_turns(size.rounds, *used)
+        measured.details.update(mask_streams=for_masks / for_streams, draw_cpu_seconds=for_noise)
+    return measured
 
 
 def bench_aggregate(size: Size) -> Measured:
@@ -100,8 +133,7 @@ def bench_release(size: Size) -> Measured:
 def bench_decrypt(size: Size) -> Measured:
     """Measure opening the pads of a whole cohort and subtracting them from a release."""
     secret, suite = _study(size)
-    content = secrets.token_bytes(size.figures.share_bytes)
-    chunks = [content[8 * at.start : 8 * at.stop] for at in map(suite.chunk_values, range(suite.chunk_count))]
+    chunks = _chunks(suite, secrets.token_bytes(size.figures.share_bytes))
     owners = [PartyId.of(b"owner %d" % number) for number in range(size.owners)]
     cohort = [CohortShare(owner, 1, suite.begin(owner, 1, OS_RANDOMNESS).pad) for owner in owners]
 
@@ -111,8 +143,9 @@ def bench_decrypt(size: Size) -> Measured:
 
     def bare(clock: Clock) -> float:
         begin = clock()
-        for _ in owners:
-            _stream(content)
+        for chunk in chunks:
+            for _ in owners:
+                _stream(chunk)
         return clock() - begin
 
     return _measured(size, "decrypt", run, bare)
@@ -129,6 +162,11 @@ PHASES: Mapping[str, Callable[[Size], Measured]] = {
 def _study(size: Size) -> tuple[PadsSecret, PadsSuite]:
     secret = PadsSecret.generate(OS_RANDOMNESS)
     return secret, PadsSuite(secret.public, _STUDY, size.figures.value_count)
+
+
+def _chunks(suite: PadsSuite, content: bytes) -> list[bytes]:
+    ranges = map(suite.chunk_values, range(suite.chunk_count))
+    return [content[8 * at.start : 8 * at.stop] for at in ranges]
 
 
 def _stream(content: bytes) -> bytes:

@@ -44,7 +44,7 @@ from dpdpca_protocol.release.suite import PaillierSuite
 from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.figures import Figures, default_fraction_bits, figures_of
-from dpdpca_protocol.terms.terms import SuiteName, Terms
+from dpdpca_protocol.terms.terms import NoiseBy, SuiteName, Terms
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.precomputed import prepare_residues
 from dpdpca_proxy.study_files import StudyFiles
@@ -71,6 +71,7 @@ class Size:
         rounds: how often each thing is measured; the median counts.
         peer_sample: number of operations of the peer in each round.
         suite: how owners hide their values.
+        blinded: whether owners add masks between each other, and the noise too.
     """
 
     features: int
@@ -81,6 +82,7 @@ class Size:
     rounds: int = 3
     peer_sample: int = 5
     suite: SuiteName = SuiteName.PAILLIER
+    blinded: bool = False
 
     @cached_property
     def secret(self) -> SecretKey:
@@ -105,6 +107,9 @@ class Size:
             max_records=MAX_RECORDS,
             modulus_bits=self.key_bits,
             suite=self.suite,
+            noise_by=NoiseBy.OWNERS if self.blinded else NoiseBy.PROXY,
+            assured_shares=self.owners - 1 if self.blinded else 1,
+            max_owners=self.owners,
         )
         return figures_of(terms)
 

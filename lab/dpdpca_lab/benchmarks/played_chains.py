@@ -5,11 +5,18 @@ All rounds of a chain together spend the same ε as a single study.
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
+from fractions import Fraction
+from operator import add
 from typing import Any
 
 from dpdpca_lab.reference_data import Table
+from dpdpca_protocol.privacy.gaussian import discrete_gaussian
+from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.reference import run_study
+from dpdpca_protocol.release.ciphers import UNENCRYPTED
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import EncodedSpace, fit_components
 from dpdpca_protocol.terms.manifest import Manifest
@@ -46,8 +53,38 @@ def owners_of(table: Table, count: int = 3) -> list[dict[str, Any]]:
     return [{f"x{i}": table.rows[start::count, i] for i in range(table.d)} for start in range(count)]
 
 
-def chain(table: Table, epsilon: float, scales: bool = False) -> Rehearsal:
-    return play_chain(base_of(table, epsilon), complete, owners_of(table), OS_RANDOMNESS, scales)
+def chain(table: Table, epsilon: float, scales: bool = False, owners: int = 3, **terms: Any) -> Rehearsal:
+    """A chain in which the proxy draws the noise and the result is sealed, unless `terms` say otherwise."""
+    base = base_of(table, epsilon) | terms
+    return play_chain(base, complete, owners_of(table, owners), OS_RANDOMNESS, scales)
+
+
+def with_noise_of_owners(table: Table, epsilon: float, owners: int) -> Rehearsal:
+    """A chain in which these owners draw the noise, and at most one of them colludes with the proxy."""
+    return chain(
+        table,
+        epsilon,
+        owners=owners,
+        noise_by="owners",
+        max_colluding=1,
+        min_owners=owners,
+        max_owners=owners,
+    )
+
+
+def in_clear(played: Rehearsal, table: Table) -> Rehearsal:
+    """The same chain with its last round played again for a result in clear, with a second draw of noise."""
+    figures = replace(played.main.figures, draws=2)
+    noisy = run_study(played.main, owners_of(table), OS_RANDOMNESS, _TWICE, UNENCRYPTED)
+    assert isinstance(noisy, NoisyScatter)
+    return replace(played, components=fit_components(noisy, figures, EncodedSpace.of(played.main)))
+
+
+def _drawn_twice(variance: Fraction, count: int, bound: int) -> list[int]:
+    return list(map(add, *(discrete_gaussian(variance, count, bound) for _ in range(2))))
+
+
+_TWICE = Samplers(gaussian=_drawn_twice)
 
 
 def naive(table: Table, epsilon: float) -> float:

@@ -16,16 +16,19 @@ import pyarrow as pa
 import typer
 
 from dpdpca_cli.demo.command import owner_policy, terms_of
+from dpdpca_cli.demo.drafts import drafts_of
 from dpdpca_cli.demo.records import split, write_parts
 from dpdpca_cli.federation.processes import ChildProcesses
 from dpdpca_cli.federation.studies import Federation, StudyRun
 from dpdpca_lab.benchmarks.commands import (
     Against,
+    Blinded,
     Features,
     KeyBits,
     Owners,
     Release,
     Suite,
+    check_blinded,
     chosen_suite,
     show,
 )
@@ -53,11 +56,13 @@ def study(
     key_bits: KeyBits = 3072,
     release: Release = "joint",
     suite: Suite = None,
+    blinded: Blinded = False,
     against: Against = "none",
     records: int = typer.Option(1000, min=1, help="Number of records of each owner."),
+    chain: bool = typer.Option(False, "--chain", help="Measure a chain of studies instead, under pads."),
     as_json: AsJson = False,
 ) -> None:
-    """Measure a whole study.
+    """Measure a whole study, or all rounds of a chain.
 
     The proxy, the data user's service and every owner run in their own processes.
     """
@@ -68,25 +73,40 @@ def study(
             f"--against {against}, --release {release} or --owners {owners} is not possible",
             f"use --against {'|'.join(PEERS)}, --release joint|masked, and --owners from 2 to 50",
         )
-    size = Size(features, owners, key_bits, ReleaseKind(release), core_count(), suite=SuiteName(suite))
+    check_blinded(blinded, suite, owners)
+    if chain and suite != "pads":
+        raise UsageError(
+            "bad-option", "a chain has studies under pads only", "leave out --suite and --against"
+        )
+    kind, named = ReleaseKind(release), SuiteName(suite)
+    size = Size(features, owners, key_bits, kind, core_count(), suite=named, blinded=blinded)
     folder = Path(tempfile.mkdtemp(prefix="dpdpca-bench-"))
     peak = Peak()
     try:
         with peak.watching():
-            run, seconds, stall = _run(folder, size, records)
+            run, seconds, stall = _run(folder, size, records, chain)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     measured = _measured(size, run, seconds, peak.bytes, load_peer(against, key_bits, size.workers))
     measured.details["loop_stall_seconds"] = stall
-    bits = None if size.suite is SuiteName.PADS else key_bits
-    named = {"features": features, "owners": owners, "key_bits": bits, "release": release, "suite": suite}
-    show({**measured.facts(), **named, "records": records * owners}, as_json)
+    facts = {
+        **measured.facts(),
+        "features": features,
+        "owners": owners,
+        "key_bits": None if size.suite is SuiteName.PADS else key_bits,
+        "release": run.release,
+        "suite": suite,
+        "blinded": blinded,
+        "records": records * owners,
+        "rounds": len(run.rounds) or 1,
+    }
+    show(facts, as_json)
 
 
-def _run(folder: Path, size: Size, records: int) -> tuple[StudyRun, float, float]:
-    """Run one study.
+def _run(folder: Path, size: Size, records: int, chain: bool) -> tuple[StudyRun, float, float]:
+    """Run one study or chain.
 
-    Returns the study, its duration in seconds without making the key, and the longest stall of the proxy's
+    Returns the run, its duration in seconds without making the key, and the longest stall of the proxy's
     event loop.
     """
     d, owners = size.features, tuple(f"Owner {number + 1}" for number in range(size.owners))
@@ -108,7 +128,9 @@ def _run(folder: Path, size: Size, records: int) -> tuple[StudyRun, float, float
         "max_owners": len(owners),
         "closing": "when-complete",
     }
-    policy = owner_policy([terms_of(draft)])
+    if size.blinded:
+        draft["blinding"] = "pairwise"
+    policy, chained = owner_policy([terms_of(draft)]), drafts_of(draft, size.owners).chain
     parts = write_parts(split(table, len(owners)), private_dir(folder / "records"))
     settings = {"DPDPCA_USER_KEY_BITS": str(size.key_bits)}
     with ChildProcesses(folder, settings) as processes:
@@ -117,7 +139,7 @@ def _run(folder: Path, size: Size, records: int) -> tuple[StudyRun, float, float
             federation.found()
             begin = time.perf_counter()
             with _stalls(federation.operator_url) as stalls:
-                run = federation.run_study(draft)
+                run = federation.run_chain(chained) if chain else federation.run_study(draft)
             seconds = time.perf_counter() - begin - run.key_seconds
         finally:
             federation.close()

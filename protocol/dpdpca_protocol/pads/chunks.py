@@ -69,8 +69,10 @@ def share_chunk(keys: ShareKeys, index: int, values: Integers, pairs: Sequence[P
     Raises:
         UsageError: a value is too large.
     """
-    padded = add_pads(keys.pad, index, values)
-    return chunk_salt(keys.salt, index) + encode(add_masks(padded, pairs, index))
+    words = add_pads(keys.pad, index, values)
+    if pairs:
+        words = add_masks(words, pairs, index)
+    return b"".join((chunk_salt(keys.salt, index), words.astype("<u8", copy=False).data))
 
 
 def add_pads(pad_key: bytes, index: int, values: Integers) -> Words:
@@ -89,7 +91,9 @@ def add_pads(pad_key: bytes, index: int, values: Integers) -> Words:
     """
     if len(values) and not -MAGNITUDE_LIMIT < int(values.min()) <= int(values.max()) < MAGNITUDE_LIMIT:
         raise UsageError("bad-argument", "a value of a share reaches 2⁶² in absolute value")
-    return chunk_pads(pad_key, index, len(values)) + _as_words(values)
+    words = chunk_pads(pad_key, index, len(values))
+    words += _as_words(values)
+    return words
 
 
 def encode(words: Words) -> bytes:

@@ -44,8 +44,7 @@ def check_blinding_key(untrusted: bytes) -> None:
         CryptographicError: `unfit-blinding-key`, the key has low order, or it is not the only encoding of its
             point.
     """
-    if int.from_bytes(untrusted, "little") >= _PRIME:
-        raise _unfit("a blinding key is not the only encoding of its point")
+    _check_encoding(untrusted)
     _exchange(_PROBE, untrusted)
 
 
@@ -77,7 +76,7 @@ def pair_keys(
     check_different([mine, *others.values()])
     made = []
     for other, theirs in sorted(others.items()):
-        check_blinding_key(theirs)
+        _check_encoding(theirs)
         adds = owner < other
         ids, publics = (owner + other, mine + theirs) if adds else (other + owner, theirs + mine)
         shared_secret = _exchange(own, theirs)
@@ -101,6 +100,11 @@ def add_masks(words: Words, pairs: Iterable[PairKey], index: int) -> Words:
         else:
             masked -= masks
     return masked
+
+
+def _check_encoding(untrusted: bytes) -> None:
+    if int.from_bytes(untrusted, "little") >= _PRIME:
+        raise _unfit("a blinding key is not the only encoding of its point")
 
 
 def _exchange(own: X25519PrivateKey, theirs: bytes) -> bytes:

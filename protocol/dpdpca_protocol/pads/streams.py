@@ -39,7 +39,9 @@ def chunk_pads(pad_key: bytes, index: int, count: int) -> Words:
     # `cryptography` takes the initial counter, little-endian, before the nonce.
     nonce = bytes(_COUNTER_BYTES) + index.to_bytes(_NONCE_BYTES, "big")
     stream = Cipher(ChaCha20(pad_key, nonce), mode=None).encryptor()
-    return np.frombuffer(stream.update(_zeros(VALUE_BYTES * count)), dtype="<u8")
+    pads = np.empty(count, dtype="<u8")
+    stream.update_into(_zeros(VALUE_BYTES * count), pads.data.cast("B"))
+    return pads
 
 
 def chunk_salt(salt_key: bytes, index: int) -> bytes:

@@ -413,7 +413,7 @@ class PadsSuite:
         executor: Executor | None = None,
     ) -> NDArray[np.int64]:
         key = PadsSecret.from_bytes(secret)
-        if not self.fits(secret):
+        if key.public != self.kem:
             raise UsageError("wrong-key", "the secret key does not belong to this study")
         _check_count(len(contents), self.chunk_count)
         pad_keys = [self._pad_key(key, share) for share in cohort]

@@ -8,7 +8,7 @@ import pytest
 
 from dpdpca_cli import main as cli
 from dpdpca_lab.benchmarks import growth, padded, phases
-from dpdpca_lab.benchmarks.commands import chosen_suite
+from dpdpca_lab.benchmarks.commands import check_blinded, chosen_suite
 from dpdpca_lab.benchmarks.measure import Peak, in_turns, multiplication_seconds
 from dpdpca_lab.benchmarks.peers import load_peer
 from dpdpca_protocol.errors import UsageError
@@ -48,6 +48,20 @@ def test_every_phase_under_pads_is_measured_beside_its_floor(phase: str) -> None
     assert all(facts[name] > 0 for name in PROMISED - {"ratio_to_peer"})
     assert facts["ratio_to_peer"] is None
     json.dumps(facts)
+
+
+def test_a_blinded_share_is_measured_with_its_masks_and_its_noise() -> None:
+    size = phases.Size(30, 3, 0, ReleaseKind.JOINT, 1, rounds=1, suite=SuiteName.PADS, blinded=True)
+    details = padded.PHASES["encrypt"](size).details
+    assert details["mask_streams"] > 0
+    assert details["draw_cpu_seconds"] > 0
+
+
+@pytest.mark.parametrize(("suite", "owners"), [("paillier", 3), ("pads", 1)])
+def test_only_several_owners_under_pads_can_be_blinded(suite: str, owners: int) -> None:
+    check_blinded(False, suite, owners)
+    with pytest.raises(UsageError):
+        check_blinded(True, suite, owners)
 
 
 def test_without_a_peer_there_is_no_ratio_to_it() -> None:
