@@ -287,7 +287,8 @@ def test_it_refuses_a_blinding_key_that_its_owner_did_not_sign(world: ProxyWorld
     named["x25519"] = IdentityKey.generate().public.blinding_key.hex()
     with pytest.raises(BrokenPromiseError, match="not signed this blinding key"):
         owner_from_spec.check_blinding_keys(other, parties, [], began)
-    old, new = world.owners[0], IdentityKey.generate()
+    old = next(each for each in world.owners if each.public.ed25519.hex() == first["ed25519"])
+    new = IdentityKey.generate()
     rotation = Rotation("owner", 1, old.public.ed25519, new.public, "2025-12-31T00:00:00Z").sign(old, new)
     with pytest.raises(BrokenPromiseError, match="given up"):
         owner_from_spec.check_blinding_keys(body, parties, [json.loads(rotation.encoded)], began)
