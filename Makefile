@@ -11,15 +11,12 @@ IN_MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000
 # A test that hangs says where, and fails.
 NO_HANG := -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true
 
-.PHONY: demo test suite nightly test-system test-pythons look-pythons lint audit bench docs reference vectors clean
+.PHONY: demo test nightly test-system test-pythons look-pythons lint audit bench docs reference vectors clean
 
 demo: .venv/demo.stamp ## a whole study between five processes on this machine
 	$(BIN)/dpdpca demo
 
-test: .venv/dev.stamp ## the linters, and all tests but the federations of real processes; pip is all they need
-	@$(MAKE) --no-print-directory --jobs 2 lint suite
-
-suite: .venv/compiled.stamp
+test: .venv/compiled.stamp ## all tests but those of test-system; pip is all they need
 	$(IN_MEMORY) $(BIN)/pytest -n 6 --dist loadfile --no-loadscope-reorder --durations 25 -m "not system and not nightly" $(NO_HANG)
 
 nightly: .venv/dev.stamp ## crashes, simulation and statistics at length, mutants of the core: some two hours on two cores
@@ -37,7 +34,7 @@ look-pythons: ## PYTHONS again: a fresh environment from the lock, all imports, 
 bench: .venv/dev.stamp ## each phase beside its floor and beside phe: half a minute on one core
 	$(BIN)/python -m dpdpca_lab.benchmarks.growth short
 
-lint: .venv/dev.stamp
+lint: .venv/dev.stamp ## format, rules, types, and which package may import which
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

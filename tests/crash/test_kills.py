@@ -124,7 +124,7 @@ def storm(world: ProcessWorld, source: random.Random) -> tuple[int, int]:
     return kills, len(cohort)
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["one", "two"])
+@pytest.fixture(scope="module", params=[pytest.param(1, marks=pytest.mark.nightly), 2], ids=["one", "two"])
 def world(parties: Parties, request: pytest.FixtureRequest) -> Iterator[ProcessWorld]:
     owners = [IdentityKey.generate() for _ in range(OWNERS)]
     with quick_folder() as folder:

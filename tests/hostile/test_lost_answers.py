@@ -105,7 +105,7 @@ def lossy(stopped_world: ProxyWorld, tmp_path: Path) -> Iterator[Lossy]:
     ("role", "release", "stride"),
     [
         ("owner", "joint", 2),
-        ("user", "masked", 3),
+        ("user", "joint", 3),
         *(
             pytest.param(role, release, 1, marks=pytest.mark.nightly)
             for role in ("owner", "user")

@@ -562,7 +562,8 @@ class NamedOwner:
         )
 
 
-@pytest.mark.parametrize("release", ["masked", pytest.param("joint", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("release", ["masked", "joint"])
 def test_it_takes_part_beside_the_product_with_keys_of_full_length(
     federation: Federation, tmp_path: Path, release: str, promise: Promise
 ) -> None:

@@ -120,7 +120,9 @@ class OneShareMissing(FlatRelease):
         return integers(list(mechanism.share(self.sample)) for _ in range(runs))
 
 
-@pytest.mark.parametrize(("kind", "holds"), [(FlatRelease, True), (OneShareMissing, False)])
+@pytest.mark.parametrize(
+    ("kind", "holds"), [pytest.param(FlatRelease, True, marks=pytest.mark.nightly), (OneShareMissing, False)]
+)
 def test_a_histogram_with_owners_noise_holds_what_it_claims_unless_a_share_is_missing(
     shared: Manifest, kind: type[FlatRelease], holds: bool
 ) -> None:

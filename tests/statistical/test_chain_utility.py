@@ -21,6 +21,7 @@ from dpdpca_lab.benchmarks.played_chains import (
 from dpdpca_protocol.study import ReleaseKind
 
 
+@pytest.mark.nightly
 def test_ten_times_too_wide_bounds_cost_a_chain_little_and_a_naive_study_everything() -> None:
     table = insurance().widened(10)
     found = [captured_by(chain(table, 0.3), table) for _ in range(8)]
@@ -50,6 +51,7 @@ def test_a_centre_that_is_dear_makes_it_pairs_and_a_cheap_one_a_mean() -> None:
     assert chain(terrain().widened(100), 0.1).main.release is ReleaseKind.PAIRS
 
 
+@pytest.mark.nightly
 def test_noise_by_five_owners_costs_little_and_beats_a_second_draw() -> None:
     table = digits()
     played = [chain(table, 1.0) for _ in range(8)]

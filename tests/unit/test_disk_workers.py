@@ -268,8 +268,9 @@ PARENT = """
 import os, sys, time
 from dpdpca_runtime.workers import WorkerProcesses
 workers = WorkerProcesses(1)
-print(workers.submit(os.getpid).result(), flush=True)
+worker = workers.submit(os.getpid).result()
 workers.submit(time.sleep, 0.5)
+print(worker, flush=True)
 time.sleep(60)
 """
 
@@ -286,9 +287,10 @@ def test_a_worker_ends_with_a_parent_that_was_killed() -> None:
 
 
 INTERRUPTED = (
-    PARENT.replace("workers = WorkerProcesses(1)", "")
-    .replace("print(", "with WorkerProcesses(1) as workers:\n  print(")
+    PARENT.replace("workers = WorkerProcesses(1)", "with WorkerProcesses(1) as workers:")
+    .replace("\nworker = ", "\n  worker = ")
     .replace("\nworkers.submit", "\n  workers.submit")
+    .replace("\nprint(", "\n  print(")
     .replace("\ntime.sleep(60)", "\n  time.sleep(60)")
 )
 

@@ -42,7 +42,7 @@ def finish(study: OpenStudy) -> bytes:
     return client.release(study.study).release
 
 
-@pytest.mark.parametrize("release", ["joint", "masked"])
+@pytest.mark.parametrize("release", [pytest.param("joint", marks=pytest.mark.nightly), "masked"])
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("step", ["multiply_chunks", "rerandomized_count", "draw", "make_release"])
 def test_a_step_that_is_cut_off_is_done_again(
