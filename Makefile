@@ -22,8 +22,8 @@ test: .venv/compiled.stamp ## all tests but those of test-system; pip is all the
 nightly: .venv/dev.stamp ## crashes, simulation and statistics at length, mutants of the core: some two hours on two cores
 	$(IN_MEMORY) $(BIN)/pytest -n 2 -m nightly
 
-test-system: .venv/compiled.stamp ## federations of real processes, a browser, nginx, containers, crowds; .ci/run installs what they need
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 15 -m "system and not nightly" $(NO_HANG)
+test-system: .venv/compiled.stamp ## crashes, statistics, federations of real processes; .ci/run installs what they need
+	$(IN_MEMORY) $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 15 -m "system and not nightly" $(NO_HANG)
 
 test-pythons: ## nightly: the fast tests on PYTHONS, versions or paths; names those that this machine lacks
 	.ci/pythons suite $(PYTHONS)

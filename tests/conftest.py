@@ -26,14 +26,23 @@ settings.register_profile("dpdpca", deadline=None)
 settings.load_profile("dpdpca")
 
 TESTS = Path(__file__).parent
+FOLDERS_OF_TEST_SYSTEM = {"crash", "statistical", "system"}
 FOLDERS_OF_SHORT_FILES = {"docs", "hostile", "properties", "vectors"}
 TOY_BITS = 512
 CLOSES_AT = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Short files come last, so that no worker begins a long one when the others have ended."""
-    items.sort(key=lambda item: item.path.relative_to(TESTS).parts[0] in FOLDERS_OF_SHORT_FILES)
+    for item in items:
+        if folder_of(item) in FOLDERS_OF_TEST_SYSTEM:
+            item.add_marker(pytest.mark.system)
+    items.sort(key=lambda item: folder_of(item) in FOLDERS_OF_SHORT_FILES)
+
+
+def folder_of(item: pytest.Item) -> str:
+    return item.path.relative_to(TESTS).parts[0]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -149,7 +149,7 @@ class Bench:
         return (self._folder / "log").read_text()
 
     def _tested(self, tests: tuple[str, ...]) -> int:
-        options = ["-q", "-x", "-p", "no:cacheprovider", "-m", "not nightly and not system"]
+        options = ["-q", "-x", "-p", "no:cacheprovider", "-m", "not nightly"]
         options += ["--hypothesis-profile=mutants", f"--rootdir={ROOT}", f"-c{ROOT / 'pyproject.toml'}"]
         options += [f"--basetemp={self._folder / 'tmp'}", f"--promises={self._folder / 'promises.json'}"]
         status = int(pytest.main([*options, *(str(ROOT / "tests" / test) for test in tests)]))
