@@ -16,13 +16,13 @@ NO_HANG := -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true
 demo: .venv/demo.stamp ## a whole study between five processes on this machine
 	$(BIN)/dpdpca demo
 
-test: .venv/compiled.stamp ## all tests but those of test-system; pip is all they need
+test: .venv/dev.stamp ## all tests but those of test-system; pip is all they need
 	$(IN_MEMORY) $(BIN)/pytest -n 6 --dist loadfile --no-loadscope-reorder --durations 25 -m "not system and not nightly" $(NO_HANG)
 
 nightly: .venv/dev.stamp ## crashes, simulation and statistics at length, mutants of the core: some two hours on two cores
 	$(IN_MEMORY) $(BIN)/pytest -n 2 -m nightly
 
-test-system: .venv/compiled.stamp ## crashes, statistics, federations of real processes; .ci/run installs what they need
+test-system: .venv/dev.stamp ## crashes, statistics, federations of real processes; .ci/run installs what they need
 	$(IN_MEMORY) $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 15 -m "system and not nightly" $(NO_HANG)
 
 test-pythons: ## nightly: the fast tests on PYTHONS, versions or paths; names those that this machine lacks
@@ -59,11 +59,6 @@ clean:
 .venv/%.stamp: requirements/%.txt pyproject.toml | .venv/bin/python
 	$(BIN)/python $(PIP_INSTALL) --require-hashes -r $<
 	$(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
-	touch $@
-
-# Workers that start together would each compile what they import.
-.venv/compiled.stamp: .venv/dev.stamp
-	$(BIN)/pytest --collect-only --quiet > /dev/null
 	touch $@
 
 # The auditor and the generators of documentation and clients have environments of their own.
