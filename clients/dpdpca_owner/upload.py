@@ -141,6 +141,7 @@ class ShareSender:
             and plan.version == receipt.version
             and plan.moments == contribution.digest
         ):
+            self._drop_if_arrived()  # an earlier run may have ended before it did so
             return Settled(Outcome.ALREADY, receipt)
         if self._is_blinded and receipt is not None:
             raise share_is_final()

@@ -14,7 +14,7 @@ from study_parties import PADS_SECRET
 
 from dpdpca_owner import actions
 from dpdpca_owner.study_folder import StudyFolder
-from dpdpca_owner.upload import Settled, Watcher
+from dpdpca_owner.upload import Outcome, Settled, Watcher
 from dpdpca_protocol.errors import ConflictError, DpdpcaError
 from dpdpca_protocol.layout.blocks import whole_numbers
 from dpdpca_protocol.messages.share import ShareStatement
@@ -218,6 +218,25 @@ def test_there_is_nothing_to_prepare(scene: Scene) -> None:
 
 class Killed(BaseException):
     """The process is gone."""
+
+
+@pytest.mark.parametrize("suite", ["pads", "paillier"])
+def test_what_a_crash_left_behind_its_receipt_is_deleted_by_the_next_join(
+    make_scene: MakeScene, monkeypatch: pytest.MonkeyPatch, suite: str
+) -> None:
+    scene = make_scene(suite=suite, features=FEATURES)
+
+    def die(_: StudyFolder) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StudyFolder, "drop_share", die)
+        with pytest.raises(Killed):
+            join(scene)
+    left = {path.name for path in folder_of(scene).path.iterdir()} & {"secrets.json", "chunks"}
+    assert len(left) == 1
+    assert join(scene).outcome is Outcome.ALREADY
+    assert not left & {path.name for path in folder_of(scene).path.iterdir()}
 
 
 @pytest.mark.parametrize(
