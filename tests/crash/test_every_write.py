@@ -352,7 +352,7 @@ def check_store_if_there(act: Act) -> None:
         check_store(act.study, act.owners, act.receipts)
 
 
-BY_DAY = [(Chunk, POWER), (Complete, DIE)]
+BY_DAY: list[tuple[type[Act], str]] = [(Chunk, POWER), (Complete, DIE)]
 ALL: list[tuple[type[Act], str]] = [
     (make, mode)
     for make in (
