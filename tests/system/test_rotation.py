@@ -3,6 +3,7 @@ begins with the new, and whoever had pinned a key follows."""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from federation.records import draft, patients, write_csv
@@ -19,18 +20,23 @@ def own(tmp_path: Path) -> Iterator[Federation]:
         yield federation
 
 
-def study_of(user: User, owners: list[Owner], title: str) -> str:
+MASKED = {"release": "masked"}
+BLINDED = {"release": "joint", "blinding": "pairwise", "max_colluding": 1, "min_owners": 3}
+
+
+def study_of(user: User, owners: list[Owner], title: str, terms: dict[str, Any]) -> str:
     names = [owner.name for owner in owners]
-    return user.create_study(
-        draft(title=title, participants=names, closing="when-complete", release="masked")
-    )
+    return user.create_study(draft(title=title, participants=names, closing="when-complete", **terms))
 
 
 @pytest.mark.nightly
-def test_a_study_outlives_the_keys_of_all(own: Federation, tmp_path: Path, promise: Promise) -> None:
+@pytest.mark.parametrize("terms", [MASKED, BLINDED], ids=["masked", "blinded"])
+def test_a_study_outlives_the_keys_of_all(
+    own: Federation, tmp_path: Path, promise: Promise, terms: dict[str, Any]
+) -> None:
     user, owners = own.user, own.owners(3)
     data = [write_csv(tmp_path / f"{seed}.csv", patients(60, seed)) for seed in range(3)]
-    first = study_of(user, owners, "Before")
+    first = study_of(user, owners, "Before", terms)
     address = f"{own.url}/{first}"
     owners[0].join(address, data[0])
     old = {owner.home: owner.key().public for owner in owners}
@@ -59,7 +65,7 @@ def test_a_study_outlives_the_keys_of_all(own: Federation, tmp_path: Path, promi
     assert own.proxy_machine.ask("proxy", "audit", first)["holds"] is True
 
     # The next one has the new keys: owners follow the data user's and the proxy's by the statements.
-    second = study_of(user, owners, "After")
+    second = study_of(user, owners, "After", terms)
     address = f"{own.url}/{second}"
     sheet = owners[0].ask("owner", "review", address)
     assert sheet["user"]["words"] == made_words(user)
