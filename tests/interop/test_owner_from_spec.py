@@ -182,16 +182,10 @@ def test_an_owner_that_follows_the_page_takes_part_under_pads(
     for place in ("dpdpca_protocol.pads.chunks.CHUNK_VALUES", "owner_from_spec.PADDED_CHUNK"):
         monkeypatch.setattr(place, 7)  # several chunks
     study = world.open_study(features=features(), **PADDED[release])
-    count = study.manifest.figures.value_count
-    others = [[seed * 5 + index % 7 for index in range(count)] for seed in range(3)]
-    for key, values in zip(world.owners, others, strict=False):
-        chunks, pad = study.padded_chunks(key, values)
-        study.upload(key, chunks)
-        study.complete(key, chunks, pad=pad)
+    others = deliver_padded(study, 3)
     columns = records(study.manifest.features)
 
-    own = owner.join(study.study, columns).flat() if release == "joint" else []
-    own = own or owner.join_blocks(study.study, columns)
+    own = join_flat(owner, study, release, columns)
 
     assert own == sums_by_the_product(study.manifest, columns, owner.secret, tmp_path)
     study.close()
@@ -207,19 +201,30 @@ def test_an_owner_that_follows_the_page_draws_its_own_noise(
     world: ProxyWorld, owner: Owner, release: str
 ) -> None:
     study = world.open_study(features=features(), **PADDED[release], noise_by="owners", max_colluding=1)
-    others = [
-        [seed * 5 + index % 7 for index in range(study.manifest.figures.value_count)] for seed in (1, 2)
-    ]
-    for key, values in zip(world.owners, others, strict=False):
-        chunks, pad = study.padded_chunks(key, values)
-        study.upload(key, chunks)
-        study.complete(key, chunks, pad=pad)
+    others = deliver_padded(study, 2)
     columns = records(study.manifest.features)
-    own = owner.join(study.study, columns).flat() if release == "joint" else []
-    own = own or owner.join_blocks(study.study, columns)
+    own = join_flat(owner, study, release, columns)
     study.close()
     study.wait_state("released")
     check_noise(study, [own, *others])
+
+
+def deliver_padded(study: OpenStudy, owners: int) -> list[list[int]]:
+    """The values that the first owners of the product have delivered under pads."""
+    count = study.manifest.figures.value_count
+    shares = [[seed * 5 + index % 7 for index in range(count)] for seed in range(owners)]
+    for key, values in zip(study.world.owners[:owners], shares, strict=True):
+        chunks, pad = study.padded_chunks(key, values)
+        study.upload(key, chunks)
+        study.complete(key, chunks, pad=pad)
+    return shares
+
+
+def join_flat(owner: Owner, study: OpenStudy, release: str, columns: dict[str, list[Any]]) -> list[int]:
+    """The values of the share that the owner by the page has sent."""
+    if release == "joint":
+        return list(owner.join(study.study, columns).flat())
+    return list(owner.join_blocks(study.study, columns))
 
 
 def check_noise(study: OpenStudy, shares: list[list[int]]) -> None:
@@ -239,16 +244,10 @@ def test_an_owner_that_follows_the_page_takes_part_in_a_blinded_study(
     for place in ("dpdpca_protocol.pads.chunks.CHUNK_VALUES", "owner_from_spec.PADDED_CHUNK"):
         monkeypatch.setattr(place, 7)  # several chunks
     study = world.open_study(features=features(), **PADDED[release], blinding="pairwise", min_owners=None)
-    count = study.manifest.figures.value_count
-    others = [[seed * 5 + index % 7 for index in range(count)] for seed in range(3)]
-    for key, values in zip(world.owners, others, strict=False):
-        chunks, pad = study.padded_chunks(key, values)
-        study.upload(key, chunks)
-        study.complete(key, chunks, pad=pad)
+    others = deliver_padded(study, 3)
     columns = records(study.manifest.features)
 
-    own = owner.join(study.study, columns).flat() if release == "joint" else []
-    own = own or owner.join_blocks(study.study, columns)
+    own = join_flat(owner, study, release, columns)
 
     study.wait_state("released")
     assert owner.is_included(study.study) is True

@@ -91,12 +91,14 @@ def test_each_rule_of_blinding_is_checked_by_every_party(
     [
         ({"suite": "paillier"}, "only under suite pads"),
         ({"noise_by": "proxy"}, "noise by the owners"),
-        ({"release": "masked"}, "."),
         ({"closing": "at-time"}, "closes when all owners"),
         ({"min_owners": 2}, "all of its participants"),
         ({"max_owners": 4}, "all of its participants"),
-        ({"participants": None}, "."),
-        ({"max_colluding": 3}, "."),
+        ({"participants": None}, "this draft names 0"),
+        ({"max_colluding": 3}, "max_colluding is not between 1"),
+        ({"release": "masked"}, "a masked study cannot be blinded"),
+        ({"participants": []}, "needs two named owners or more, and this draft names 0"),
+        ({"participants": ["Hospital A"]}, "needs two named owners or more, and this draft names 1"),
     ],
 )
 def test_a_draft_that_contradicts_blinding_is_refused(

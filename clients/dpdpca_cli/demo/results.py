@@ -19,8 +19,9 @@ _POOLED_NOTE = (
 )
 
 _TRUST_NOTE = (
-    "If proxy and data user must not work together, both of them together can undo all protection. If they"
-    " may work together, even both of them see only the noisy sum over all owners."
+    "Proxy and data user that must not work together can undo all protection if they do. Those that may work"
+    " together see only the noisy sum over all owners. In the demo nobody compares words, because all parties"
+    " are on this machine."
 )
 
 

@@ -137,7 +137,16 @@ def with_noise_by_proxy(draft: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _blinded(owners: int) -> dict[str, Any]:
-    """The values of a blinded study with so many participants, if the draft is silent."""
+    """The values of a blinded study with so many participants, if the draft is silent.
+
+    Raises:
+        PolicyError: `manifest-refused`, a single owner has nobody to share masks with.
+    """
+    if owners < 2:
+        refused(
+            f"a blinded study needs two named owners or more, and this draft names {owners}",
+            "name the owners in participants, or leave blinding out",
+        )
     return {
         "noise_by": str(NoiseBy.OWNERS),
         "closing": "when-complete",

@@ -189,6 +189,11 @@ def _check_blinding(manifest: Manifest) -> None:
         if keys:
             refused("participants have an x25519 only in a blinded study", 'write blinding = "pairwise"')
         return
+    if manifest.rules.is_masked:
+        refused(
+            "a masked study cannot be blinded, because the proxy multiplies the hidden values",
+            "leave blinding out, or use the joint release",
+        )
     if manifest.suite is not SuiteName.PADS:
         refused("blinding is possible only under suite pads", "leave suite out, or leave blinding out")
     if manifest.noise_by is not NoiseBy.OWNERS:
