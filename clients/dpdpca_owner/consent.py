@@ -32,8 +32,8 @@ _BLINDED = (
 )
 _FINAL = (
     "BLINDED: all named owners must send a share, or nothing is released. A share cannot be replaced. Once"
-    " anything of it was sent, what the study costs stays booked, even if the study fails, is cancelled, or"
-    " you withdraw. A withdrawal ends the study for all owners."
+    " any part of it has been sent, the cost of the study stays booked, even if the study fails, if it is"
+    " cancelled, or if you withdraw. A withdrawal ends the study for all owners."
 )
 _UNIT = (
     "The guarantee protects one record. It does not protect an owner as a whole: if the cohorts of two"
@@ -245,10 +245,13 @@ class ConsentSheet:
         """What holds if this owner can rely only on itself and the owners whose words it has compared."""
         known = len(self.study.compared)
         epsilon = self.manifest.figures.epsilon_among(1 + known)
-        return (
-            f"ε = {float(epsilon):.4g} even if the proxy, the data user and all other owners work together,"
-            f" except you and the {known} owners whose words you have compared"
+        holds = (
+            f"ε = {float(epsilon):.4g} even if the proxy, the data user and all other owners work together"
         )
+        if not known:
+            return f"{holds}; you have compared the words of no other owner"
+        compared = "the owner" if known == 1 else f"the {known} owners"
+        return f"{holds}, apart from {compared} whose words you have compared"
 
     def _of_chain(self) -> list[str]:
         manifest, chain = self.manifest, self.chain

@@ -297,8 +297,8 @@ def status(
 ) -> None:
     """Show the state of studies, and whether the proxy keeps to what it signed for this owner.
 
-    A cancelled study, and a withdrawn share, are refunded here, as soon as the data user has signed that it
-    opens the study no more, or opens it without the share.
+    This command books refunds. A cancelled study is refunded once the data user has signed the cancellation.
+    A withdrawn share is refunded once the data user has signed that it opens the study without this share.
     """
     from dpdpca_owner import reports
     from dpdpca_owner.commands.display import status_facts, status_text, unread_facts, unread_text
