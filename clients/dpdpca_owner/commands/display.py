@@ -185,7 +185,7 @@ def booked_text(spend: Spend, state: str = "", *, is_withdrawn: bool = False) ->
     if not spend.is_live:
         return f"{spend.state}: the cost of this study ({epsilon}) is refunded"
     if spend.is_final:
-        return f"{epsilon} stays booked: a blinded study is never refunded once any part of the share was sent"
+        return f"{epsilon} stays booked: a blinded study is never refunded once part of the share was sent"
     if state == StudyState.FAILED:
         return f"{epsilon} stays booked: a failed study is not refunded, because its shares had been sent"
     if is_withdrawn:
