@@ -132,18 +132,17 @@ def _encoded_rows(
     columns: list[NDArray[np.generic]], manifest: Manifest, first_record: int
 ) -> NDArray[np.float64]:
     """(n, d) in original units, not clipped, as projection needs no privacy. NaN for a dropped record."""
-    gap = np.nan if manifest.missing == "reject" else None
+    drops = manifest.missing == "reject"
     blocks = []
     for column, feature in zip(columns, manifest.features, strict=True):
         if feature.is_categorical:
             positions = levels_of(column, feature, first_record)
+            absent = positions < 0
             block = (positions[:, None] == np.arange(feature.width)).astype(np.float64)
-            if gap is not None:
-                block[positions < 0] = gap
         else:
             block = numbers_of(column, feature, first_record)[:, None]
-            if gap is None:
-                block = np.where(np.isnan(block), float(feature.origin), block)
+            absent = np.isnan(block[:, 0])
+        block[absent] = np.nan if drops else [float(origin) for origin in feature.origins]
         blocks.append(block)
     return np.concatenate(blocks, axis=1)
 

@@ -496,7 +496,13 @@ def _check_limits(body: Json, terms: Terms) -> None:
     longest, reach, of_pairs = Fraction(0), Fraction(0), body["release"] == "pairs"
     for feature in body["features"]:
         if feature["kind"] == "categorical":
-            longest += min(len(feature["levels"]), 2) if of_pairs else 1
+            centres = _level_centres(feature)
+            demand("centre" not in feature or any(centres), "the centres of all levels are 0")
+            demand(all(0 <= centre <= 1 for centre in centres), "the centre of a level is out of range")
+            demand(len(centres) == len(feature["levels"]), "a level has no centre")
+            demand("nonnegative" not in body or not any(centres), "a level can be negative")
+            about_centre = 1 - 2 * min(centres) + sum(centre**2 for centre in centres)
+            longest += min(len(feature["levels"]), 2) if of_pairs else about_centre
             reach += len(feature["levels"]) * (2 * terms.q + 2) ** 2
             continue
         lower, upper, centre, unit = _numeric(feature, body)
@@ -551,6 +557,10 @@ def _numeric(feature: Json, body: Json) -> tuple[Fraction, Fraction, Fraction, F
     return lower, upper, centre, unit
 
 
+def _level_centres(feature: Json) -> list[Fraction]:
+    return [decimal(each) for each in feature.get("centre", ["0"] * len(feature["levels"]))]
+
+
 def _name(text: str) -> str:
     return unicodedata.normalize("NFC", text.removeprefix("\ufeff")).strip()
 
@@ -558,40 +568,59 @@ def _name(text: str) -> str:
 # Encoding records (4)
 
 
-def encode(terms: Terms, columns: Mapping[str, Sequence[Any]]) -> list[list[int]]:
-    """The owner's records as rows of integers in grid units."""
+Row = Sequence[int | None]
+
+
+def encode(terms: Terms, columns: Mapping[str, Sequence[Any]]) -> list[Row]:
+    """The owner's records in grid units. In pairs and pre-studies, None stands where there is no value."""
     own = {_name(name): column for name, column in columns.items()}
     body, q, K = terms.body, terms.q, terms.K
     count = len(next(iter(own.values())))
     scaled: list[list[float]] = []
     missing = np.zeros(count, dtype=bool)
+    present: list[list[bool]] = []
     for feature in body["features"]:
         column = own[_name(feature["name"])]
         if feature["kind"] == "categorical":
             read = [_level(value) for value in column]
             missing |= np.array([level is None for level in read])
-            scaled += [[float(level == each) for level in read] for each in feature["levels"]]
+            has_level = [level in feature["levels"] for level in read]
+            for each, centre in zip(feature["levels"], map(float, _level_centres(feature)), strict=True):
+                scaled.append(
+                    [(level == each) - centre if level in feature["levels"] else 0.0 for level in read]
+                )
+                present.append(has_level)
             continue
         lower, upper, centre, unit = map(float, _numeric(feature, body))
         numbers = [_number(value) for value in column]
         missing |= np.array([number is None for number in numbers])
+        present.append([number not in (None, UNUSABLE) for number in numbers])
         scaled.append(
             [
                 0.0 if number in (None, UNUSABLE) else (min(max(number, lower), upper) - centre) / unit
                 for number in numbers
             ]
         )
-    u = np.array(scaled).T * q
+    u, there = np.array(scaled).T * q, np.array(present).T
     if body["missing"] == "reject":
         u = u[~missing]
     if body["release"] in ("pairs", "pre-study"):
-        return [[int(value) for value in np.rint(record)] for record in u]
+        rounded = np.rint(u).astype(int).tolist()
+        return [
+            [value if has else None for value, has in zip(record, each, strict=True)]
+            for record, each in zip(rounded, there.tolist(), strict=True)
+        ]
     most = (float(decimal(body["clip_norm"])) - math.sqrt(terms.d) / (2 * q)) * q
     norms = np.sqrt((u**2).sum(axis=1))
     long = norms > most
     u[long] *= (most / norms[long])[:, None]
     rows = [_round(record, K) for record in u]
     return [[0] * terms.d if "nonnegative" in body and min(z) < 0 else z for z in rows]
+
+
+def filled(rows: Sequence[Row]) -> list[list[int]]:
+    """The rows with 0, the centre, where there is no value."""
+    return [[value or 0 for value in row] for row in rows]
 
 
 def _round(record: Sequence[float], K: int) -> list[int]:
@@ -653,10 +682,10 @@ class Sums:
 # Sums of pairs and pre-studies (4)
 
 
-def block_sums(terms: Terms, rows: Sequence[Sequence[int]], secret: bytes) -> list[int]:
+def block_sums(terms: Terms, encoded: Sequence[Row], secret: bytes) -> list[int]:
     """The values of a share of pairs or of a pre-study, in the order in which they are sent (6)."""
     d, K, q = terms.d, terms.K, terms.q
-    differences = pairs(rows, pairing_key(secret, terms.study))
+    differences, rows = pairs(encoded, pairing_key(secret, terms.study)), filled(encoded)
     if terms.body["release"] == "pairs":
         return Sums.of([_shorten(y, K) for y in differences], d).pairs()
     blocks = {
@@ -673,18 +702,18 @@ def pairing_key(secret: bytes, study: bytes) -> bytes:
     return sha256(b"dpdpca/pairing/v1\0" + struct.pack(">I", len(secret)) + secret + study)
 
 
-def pairs(rows: Sequence[Sequence[int]], key: bytes) -> list[list[int]]:
+def pairs(rows: Sequence[Row], key: bytes) -> list[list[int]]:
     """The differences of records that are neighbours in the owner's order."""
     stream = Cipher(ChaCha20(key, bytes(16)), None).encryptor()
-    buckets: list[list[Sequence[int]]] = [[] for _ in range(256)]
+    buckets: list[list[Row]] = [[] for _ in range(256)]
     for row, place in zip(rows, stream.update(bytes(len(rows))), strict=True):
         buckets[place].append(row)
-    order: list[Sequence[int]] = []
+    order: list[Row] = []
     for bucket in buckets:
         keys = struct.unpack(f"<{len(bucket)}Q", stream.update(bytes(8 * len(bucket))))
         order += [row for _, row in sorted(zip(keys, bucket, strict=True), key=lambda each: each[0])]
     return [
-        [x - y for x, y in zip(first, second, strict=True)]
+        [0 if x is None or y is None else x - y for x, y in zip(first, second, strict=True)]
         for first, second in zip(order[::2], order[1::2], strict=False)
     ]
 
@@ -1082,7 +1111,7 @@ class Owner:
     def join(self, study: bytes, columns: Mapping[str, Sequence[Any]]) -> Sums:
         """Encodes the records, sends their sums, and keeps the receipt."""
         terms = self.read(study)
-        sums = Sums.of(encode(terms, columns), terms.d)
+        sums = Sums.of(filled(encode(terms, columns)), terms.d)
         self.deliver(terms, sums)
         return sums
 
@@ -1346,7 +1375,8 @@ class Owner:
             if feature["kind"] == "categorical":
                 levels = feature["levels"]
                 names += [f"{feature['name']} = {level}" for level in levels]
-                centres, units = centres + [0.0] * len(levels), units + [1.0] * len(levels)
+                centres += map(float, _level_centres(feature))
+                units += [1.0] * len(levels)
             else:
                 _, _, centre, unit = _numeric(feature, terms.body)
                 names.append(feature["name"])

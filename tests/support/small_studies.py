@@ -11,7 +11,7 @@ from reference_data import Seeded
 FEATURES = [
     {"name": "a", "lower": -8, "upper": 24},
     {"name": "b", "lower": 0, "upper": 1, "centre": "0.25"},
-    {"name": "c", "levels": ["x", "y"]},
+    {"name": "c", "levels": ["x", "y"], "centre": ["0.5", "0.25"]},
 ]
 TERMS: dict[str, Any] = {"features": FEATURES, "missing": "midpoint", "clip_norm": "2", "max_records": 100}
 BLOCKS = dict.fromkeys(("norms", "pair-norms", "sum", "octaves"), "0.25")

@@ -11,9 +11,11 @@ from study_parties import MakeManifest
 
 from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.records.encoding import (
+    ABSENT,
     BatchReport,
     EncodedBatch,
     RecordEncoder,
+    at_centre,
     cut_to_bound,
     obeys_bound,
 )
@@ -79,6 +81,27 @@ def test_a_category_is_one_column_a_level(make_manifest: MakeManifest, draft: di
     assert batch.report == BatchReport(3, 0, 0, (1, 0), (0, 0), (0, 0))
     rejecting = make_manifest(features=features, clip_norm="1.9", fraction_bits=20)
     assert encode(rejecting, **columns).z.tolist() == batch.z.tolist()[:2]
+
+
+def test_a_level_is_measured_from_its_centre_and_a_missing_one_is_at_it(make_manifest: MakeManifest) -> None:
+    features = [{"name": "blood", "levels": ["A", "B", "0"], "centre": ["0.5", 0.25, 0]}]
+    manifest = make_manifest(features=features, clip_norm="1.5", fraction_bits=20, missing="midpoint")
+    batch = encode(manifest, blood=["A", "B", "0", None])
+    half, quarter = 2**19, 2**18
+    assert batch.z.tolist() == [
+        [half, -quarter, 0],
+        [-half, 3 * quarter, 0],
+        [-half, -quarter, 2**20],
+        [0, 0, 0],
+    ]
+
+
+def test_records_that_will_be_paired_show_what_they_lack(make_manifest: MakeManifest) -> None:
+    features = [{"name": "blood", "levels": ["A", "B"]}, {"name": "age", "lower": 0, "upper": 100}]
+    manifest = make_manifest(features=features, release="pairs", clip_norm="1", fraction_bits=10)
+    z = encode(manifest, blood=["B", None, "Z"], age=[75, "old", None]).z
+    assert z.tolist() == [[0, 1024, 512], [ABSENT] * 3, [ABSENT] * 3]
+    assert at_centre(z).tolist() == [[0, 1024, 512], [0] * 3, [0] * 3]
 
 
 def test_long_records_keep_their_direction_and_are_counted(make_manifest: MakeManifest) -> None:

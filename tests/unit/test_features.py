@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dpdpca_protocol.errors import MessageError, PolicyError
+from dpdpca_protocol.errors import MessageError, PolicyError, UsageError
 from dpdpca_protocol.terms.features import Feature, column_key
 
 NUMERIC = {"name": "age", "kind": "numeric", "lower": "0", "upper": "100"}
@@ -25,12 +25,25 @@ def test_a_centre_moves_the_origin_and_not_the_range() -> None:
 
 def test_a_level_is_a_column_around_zero() -> None:
     feature = Feature.parse(CATEGORICAL, "f")
-    assert (feature.origin, feature.half_range, feature.width) == (Fraction(0), Fraction(1), 3)
+    assert (feature.origins, feature.half_range, feature.width) == ((0, 0, 0), Fraction(1), 3)
     assert feature.encoded_names == ("blood = A", "blood = B", "blood = 0")
 
 
+def test_each_level_may_have_its_own_centre() -> None:
+    feature = Feature.parse({**CATEGORICAL, "centre": ["0.5", "0.25", "0"]}, "f")
+    assert feature.origins == (Fraction(1, 2), Fraction(1, 4), 0)
+    with pytest.raises(UsageError, match="for each of its levels"):
+        _ = feature.origin
+
+
 @pytest.mark.parametrize(
-    "body", [NUMERIC, CATEGORICAL, {**NUMERIC, "centre": "1", "unit": "a", "description": "of whom"}]
+    "body",
+    [
+        NUMERIC,
+        CATEGORICAL,
+        {**CATEGORICAL, "centre": ["0", "1", "0.25"]},
+        {**NUMERIC, "centre": "1", "unit": "a", "description": "of whom"},
+    ],
 )
 def test_a_feature_survives_its_body(body: dict[str, str] | dict[str, list[str] | str]) -> None:
     assert Feature.parse(body, "f").to_body() == body
@@ -74,6 +87,13 @@ def test_a_numeric_feature_is_refused(
         ({"levels": [str(i) for i in range(1001)]}, PolicyError),
         ({"lower": "0"}, MessageError),
         ({"centre": "0"}, MessageError),
+        ({"centre": ["0.5", "0.25"]}, PolicyError),
+        ({"centre": ["0.5", "0.25", "0", "0"]}, PolicyError),
+        ({"centre": ["0.5", "-0.25", "0"]}, PolicyError),
+        ({"centre": ["0.5", "1.25", "0"]}, PolicyError),
+        ({"centre": ["0", "0", "0"]}, PolicyError),
+        ({"centre": []}, PolicyError),
+        ({"centre": [0.5, 0.25, 0]}, MessageError),
     ],
 )
 def test_a_categorical_feature_is_refused(

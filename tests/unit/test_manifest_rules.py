@@ -41,6 +41,10 @@ def test_a_nonnegative_study_has_its_centre_at_the_lower_bound(make_manifest: Ma
     ("changes", "reason"),
     [
         ({"features": [from_zero(centre=1), from_zero(name="b")]}, "lower bound as centre"),
+        (
+            {"features": [from_zero(), {"name": "c", "levels": ["x", "y"], "centre": ["0.5", "0.5"]}]},
+            "the centre 0 for every level",
+        ),
         ({"release": "joint"}, "the noise only in a masked study"),
         ({"mechanism": "laplace"}, "proved only for the gaussian mechanism"),
     ],

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from dpdpca_protocol.records.encoding import ABSENT
 from dpdpca_protocol.records.pairing import KeyStream, differences, pairing_seed, shuffled
 from dpdpca_protocol.wire.identifiers import StudyId
 
@@ -38,3 +39,13 @@ def test_differences_do_not_depend_on_batches_and_leave_an_odd_record_out() -> N
         assert found == expected
     assert list(differences([z[:1]])) == []
     assert list(differences([])) == []
+
+
+def test_a_coordinate_that_either_record_lacks_is_0() -> None:
+    extreme = 2**62
+    z = np.array(
+        [[ABSENT, 5, 1], [extreme, ABSENT, 4], [ABSENT, 7, -extreme], [ABSENT, 9, 2]], dtype=np.int64
+    )
+    expected = [[0, 0, -3], [0, -2, -extreme - 2]]
+    for cuts in ([], [1], [1, 3]):
+        assert [row.tolist() for y in differences(np.split(z, cuts)) for row in y] == expected

@@ -35,6 +35,7 @@ from dpdpca_protocol.terms.manifest import Manifest
 
 Floats = NDArray[np.float64]
 Rows = list[list[int]]
+Gaps = list[list[int | None]]
 
 
 @pytest.fixture(params=KINDS)
@@ -50,30 +51,34 @@ def cipher(request: pytest.FixtureRequest, toy_key: SecretKey) -> Cipher[Any]:
 # --- the oracle -------------------------------------------------------------------------------------------
 
 
-def encoded(manifest: Manifest, columns: dict[str, Any]) -> Rows:
-    """Steps 1 to 3 of section 4; nothing here is longer than the clip norm."""
-    q, rows = manifest.figures.grid, []
+def encoded(manifest: Manifest, columns: dict[str, Any]) -> Gaps:
+    """Steps 1 to 3 of section 4, None for a missing value; nothing here is longer than the clip norm."""
+    q, rows = manifest.figures.grid, Gaps()
     for a, b, level in zip(columns["a"], columns["b"], columns["c"], strict=True):
-        a, b = (
-            min(max(Fraction(a), Fraction(-8)), Fraction(24)),
-            min(max(Fraction(b), Fraction(0)), Fraction(1)),
-        )
-        u = [
-            (a - 8) / 16,
-            (b - Fraction(1, 4)) / Fraction(1, 2),
-            Fraction(level == "x"),
-            Fraction(level == "y"),
-        ]
-        rows.append([round(x * q) for x in u])  # halves to even
-        assert sum(x * x for x in rows[-1]) < manifest.figures.record_bound
+        u: list[Fraction | None] = [None] * 4
+        if a is not None:
+            u[0] = (min(max(Fraction(a), Fraction(-8)), Fraction(24)) - 8) / 16
+        if b is not None:
+            u[1] = (min(max(Fraction(b), Fraction(0)), Fraction(1)) - Fraction(1, 4)) / Fraction(1, 2)
+        if level is not None:
+            u[2:] = (level == "x") - Fraction(1, 2), (level == "y") - Fraction(1, 4)
+        rows.append([None if x is None else round(x * q) for x in u])  # halves to even
+    assert all(sum(x * x for x in z) < manifest.figures.record_bound for z in filled(rows))
     return rows
 
 
-def differences(manifest: Manifest, rows: Rows, randomness: Seeded) -> Rows:
+def filled(rows: Gaps) -> Rows:
+    return [[x or 0 for x in z] for z in rows]
+
+
+def differences(manifest: Manifest, rows: Gaps, randomness: Seeded) -> Rows:
     """y of the pairs in the order that the randomness gives."""
     order = shuffled(len(rows), KeyStream(randomness.bytes(32))).tolist()
     pairs = [(rows[order[k]], rows[order[k + 1]]) for k in range(0, len(rows) - 1, 2)]
-    found = [[x - y for x, y in zip(first, second, strict=True)] for first, second in pairs]
+    found = [
+        [0 if x is None or y is None else x - y for x, y in zip(first, second, strict=True)]
+        for first, second in pairs
+    ]
     assert all(sum(x * x for x in y) < manifest.figures.record_bound for y in found)
     return found
 
@@ -97,12 +102,13 @@ def octave_bins(q: int, values: Sequence[int]) -> list[int]:
 
 def plain_sums(manifest: Manifest, columns: dict[str, Any], randomness: Seeded) -> list[int]:
     """What one owner's share holds, section 6."""
-    rows, figures = encoded(manifest, columns), manifest.figures
+    gaps, figures = encoded(manifest, columns), manifest.figures
+    rows = filled(gaps)
     d, q, bound = 4, figures.grid, figures.record_bound
     sums = [sum(z[i] for z in rows) for i in range(d)]
     if manifest.release in (ReleaseKind.JOINT, ReleaseKind.MASKED):
         return [len(rows), *sums, *triangle(rows, d)]
-    y = differences(manifest, rows, randomness)
+    y = differences(manifest, gaps, randomness)
     if manifest.release is ReleaseKind.PAIRS:
         return [len(y), *triangle(y, d)]
     octaves = [count for j in range(d) for count in octave_bins(q, [each[j] for each in y])]
@@ -211,7 +217,7 @@ CENTRE = {"a": 8, "b": 0.25, "c": None}
 
 
 def spoilt(columns: dict[str, Any], seed: int, missing: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The records with values that no feature takes, and the same with the centre in their place."""
+    """The records with values that no feature takes, and the same with the centre, or nothing, instead."""
     source = Seeded(seed)
     rows = [
         dict(zip("abc", row, strict=True)) for row in zip(*(columns[name] for name in "abc"), strict=True)
@@ -221,7 +227,8 @@ def spoilt(columns: dict[str, Any], seed: int, missing: str) -> tuple[dict[str, 
         for name in "abc":
             if source.below(3) == 0:
                 odd = NO_LEVELS if name == "c" else NO_NUMBERS
-                row[name], other[name] = odd[source.below(len(odd))], CENTRE[name]
+                row[name] = odd[source.below(len(odd))]
+                other[name] = CENTRE[name] if missing == "reject" else None
     if missing == "reject":
         kept = [place for place, row in enumerate(rows) if row["c"] is not None]
         counted = [counted[place] for place in kept]

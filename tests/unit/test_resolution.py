@@ -122,6 +122,11 @@ FEATURE_SETS: list[list[Feature]] = [
     [numeric(0, 10, 1, Fraction(1, 2)), numeric(0, 4)],
     [numeric(0, 10, 0), Feature("c", "categorical", levels=("a", "b", "c"))],
     [Feature("c", "categorical", levels=("a", "b")), Feature("one", "categorical", levels=("a",))],
+    [
+        numeric(0, 10),
+        Feature("c", "categorical", levels=("a", "b"), level_centres=(Fraction(1), Fraction(1, 3))),
+    ],
+    [Feature("one", "categorical", levels=("a",), level_centres=(Fraction(3, 4),))],
 ]
 
 
@@ -133,8 +138,8 @@ def test_the_longest_record_and_difference_by_all_corners(features: list[Feature
     for feature in features:
         if feature.is_categorical:
             rows = [
-                [Fraction(place == level) for place in range(feature.width)]
-                for level in range(-1, feature.width)
+                [(place == level) - origin for place, origin in enumerate(feature.origins)]
+                for level in range(feature.width)
             ]
         else:
             origin, unit = units[start]
@@ -147,7 +152,8 @@ def test_the_longest_record_and_difference_by_all_corners(features: list[Feature
     apart = max(
         sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) for one in corners for other in corners
     )
-    assert longest_norm_squared(features, scaling, of_pairs=True) == apart
+    alone = sum(feature.is_categorical and feature.width == 1 for feature in features)
+    assert longest_norm_squared(features, scaling, of_pairs=True) == apart + alone
 
 
 def test_the_clip_norm_may_be_that_of_the_longest_record_and_no_larger() -> None:

@@ -237,11 +237,18 @@ def _features(drafted: Any, from_lower: bool) -> list[dict[str, Any]]:
                 completed[member] = one_line(completed[member])
         for member in ("lower", "upper", "centre", "scale"):
             if member in completed:
-                completed[member] = decimal_text(real_of(completed[member], f"{where}.{member}"))
+                completed[member] = _decimal_texts(completed[member], f"{where}.{member}")
         if isinstance(completed.get("levels"), list):
             completed["levels"] = [_level(level) for level in completed["levels"]]
         features.append(completed)
     return features
+
+
+def _decimal_texts(drafted: Any, where: str) -> str | list[str]:
+    """A number, or the list of numbers that a categorical feature has as its centre, as decimals."""
+    if isinstance(drafted, list):
+        return [decimal_text(real_of(each, f"{where}[{i}]")) for i, each in enumerate(drafted)]
+    return decimal_text(real_of(drafted, where))
 
 
 def _without_bounds(where: str, name: Any) -> MessageError:

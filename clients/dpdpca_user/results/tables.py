@@ -75,8 +75,7 @@ def rows_of_table(table: Any, manifest: Manifest, first_record: int = 0) -> Floa
             values = numbers_of(column, feature, first_record)
             absent = np.isnan(values)
             block[:, 0] = values
-            if absent.any():
-                block[absent, 0] = float(feature.origin)
+        block[absent] = [float(origin) for origin in feature.origins]
         if manifest.missing == "reject" and absent.any():
             raise InputError(
                 "value-missing",

@@ -28,7 +28,7 @@ from dpdpca_lab.audit.releases import (
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.privacy.mechanisms import SharedGaussian
 from dpdpca_protocol.randomness import Randomness
-from dpdpca_protocol.records.encoding import RecordEncoder, cut_to_bound
+from dpdpca_protocol.records.encoding import RecordEncoder, at_centre, cut_to_bound
 from dpdpca_protocol.records.pairing import differences
 from dpdpca_protocol.reference import owner_sums
 from dpdpca_protocol.terms.figures import Figures
@@ -150,7 +150,7 @@ def cut_records(manifest: Manifest, z: Records) -> Records:
     bound = manifest.figures.record_bound
     if any(block.name is BlockName.PAIR_MOMENT for block in manifest.figures.blocks):
         z = np.concatenate(list(differences([z])))
-    return cut_to_bound(z, bound)[0]
+    return cut_to_bound(at_centre(z), bound)[0]
 
 
 def played_features(manifest: Manifest) -> int:
@@ -193,4 +193,4 @@ def _encoded(manifest: Manifest, columns: Sequence[int], wanted: NDArray[np.floa
         raw[feature.name] = [None] * len(wanted) if feature.is_categorical else numbers
         start += feature.width
     z: Records = RecordEncoder(manifest).encode(raw).z[:, columns]
-    return z
+    return at_centre(z)

@@ -12,7 +12,7 @@ import numpy as np
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import NORM_BINS, OCTAVES, OF_PAIRS, BlockName
-from dpdpca_protocol.records.encoding import Integers, cut_to_bound
+from dpdpca_protocol.records.encoding import Integers, at_centre, cut_to_bound
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.terms.figures import Figures
 
@@ -74,8 +74,9 @@ class BlockSums:
         return any(name in OF_PAIRS for name in self._names)
 
     def add(self, z: Integers) -> None:
-        """Adds records, (n, d) int64, before clipping."""
+        """Adds records, (n, d) int64, before clipping. A coordinate that is `ABSENT` counts as 0."""
         self._check(z)
+        z = at_centre(z)
         if not self._counts_pairs:
             self.count += len(z)
         if BlockName.NORMS in self._names:

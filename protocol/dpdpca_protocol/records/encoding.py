@@ -29,6 +29,9 @@ from dpdpca_protocol.terms.terms import EncodingTerms, record_bound
 
 Integers = NDArray[np.int64]
 
+ABSENT = np.iinfo(np.int64).min
+"""Stands for a coordinate that a record lacks, until the record has been paired or added up."""
+
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
@@ -82,7 +85,7 @@ class EncodedBatch:
 
     Attributes:
         z: (n, d) int64 in grid units, Σ z² ≤ K in every row. In a study of pairs or a pre-study the rows are
-            not clipped yet: clipping comes later, when they are summed.
+            not clipped yet, and a missing coordinate is `ABSENT`: clipping comes later, when they are summed.
         report: what was done to the records.
     """
 
@@ -111,6 +114,9 @@ class RecordEncoder:
         self._grid = float(grid)
         self._clip_norm = float(terms.clip_norm) - math.sqrt(self.encoded_features) / (2 * grid)
         self._units = feature_units(terms.features, terms.scaling)
+        self._level_centres = [
+            np.array([float(origin) for origin in feature.origins]) for feature in terms.features
+        ]
 
     def encode(self, columns: Mapping[str, Column], first_record: int = 0) -> EncodedBatch:
         """The integer records of one batch.
@@ -135,6 +141,7 @@ class RecordEncoder:
         picked = pick_columns(columns, self.features)
         count = len(picked[0])
         scaled = np.zeros((count, self.encoded_features))
+        lacks = np.zeros(scaled.shape, dtype=bool)
         gaps = np.zeros((len(self.features), count), dtype=bool)
         unusable = np.zeros_like(gaps)
         out_of_bounds = []
@@ -144,7 +151,8 @@ class RecordEncoder:
             if feature.is_categorical:
                 positions, unusable[index] = read_levels(column, feature.levels)
                 absent = positions < 0
-                columns_of_feature[~absent, positions[~absent]] = 1.0
+                columns_of_feature[~absent] = -self._level_centres[index]
+                columns_of_feature[~absent, positions[~absent]] += 1.0
                 out_of_bounds.append(0)
             else:
                 origin, unit = self._units[start]
@@ -157,9 +165,12 @@ class RecordEncoder:
             if self._strict:
                 refuse_unusable(column, unusable[index], feature, first_record)
             gaps[index] = absent & ~unusable[index]
+            lacks[:, start : start + feature.width] = absent[:, None]
             start += feature.width
         dropped = gaps.any(axis=0) if self._drops else np.zeros(count, dtype=bool)
         z, clipped_count = self._to_grid(scaled[~dropped])
+        if not self._cuts:
+            z[lacks[~dropped]] = ABSENT
         report = BatchReport(
             records=count,
             dropped=int(np.count_nonzero(dropped)),
@@ -180,6 +191,11 @@ class RecordEncoder:
             negative = (z < 0).any(axis=1)
             z[negative], clipped = 0, clipped | negative
         return z, int(np.count_nonzero(clipped))
+
+
+def at_centre(z: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(n, d) int64: the rows with every `ABSENT` coordinate at the centre, which is 0."""
+    return np.where(z == ABSENT, 0, z)
 
 
 def cut_to_bound(z: NDArray[np.int64], record_bound: int) -> tuple[NDArray[np.int64], int]:

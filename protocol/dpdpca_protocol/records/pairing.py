@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from numpy.typing import NDArray
 
+from dpdpca_protocol.records.encoding import ABSENT
 from dpdpca_protocol.wire.identifiers import StudyId
 
 SEED_BYTES = 32
@@ -50,8 +51,11 @@ def differences(batches: Iterable[NDArray[np.int64]]) -> Iterator[NDArray[np.int
     """y = z_i − z_j for each two consecutive records, across batches. If the number of records is odd, the
     last record is dropped.
 
+    A coordinate of y is 0 if either record lacks it. So a missing value does not count as the distance of the
+    other record from the centre.
+
     Args:
-        batches: (n, d) int64 in the order of pairing.
+        batches: (n, d) int64 in the order of pairing, with `ABSENT` for every coordinate that a record lacks.
 
     Returns:
         (m, d) int64 batches, exact.
@@ -62,4 +66,5 @@ def differences(batches: Iterable[NDArray[np.int64]]) -> Iterator[NDArray[np.int
         even = len(z) // 2 * 2
         rest = z[even:]
         if even:
-            yield z[0:even:2] - z[1:even:2]
+            first, second = z[0:even:2], z[1:even:2]
+            yield np.where((first == ABSENT) | (second == ABSENT), 0, first - second)

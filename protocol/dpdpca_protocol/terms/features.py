@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Self
 
+from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.terms.forms import DECIMAL
 from dpdpca_protocol.wire.fields import (
     check_members,
@@ -40,17 +41,18 @@ def _schema(number: Schema, line: Schema, levels: Schema, *, needs_kind: bool) -
     numeric = {"name": line, "lower": number, "upper": number}
     categorical = {"name": line, "levels": levels}
     own = {"centre": number, "scale": number}
+    of_levels = {"centre": {"type": "array", "minItems": 1, "maxItems": MAX_LEVELS, "items": number}}
     if needs_kind:
         return {
             "oneOf": [
                 object_schema(numeric | kinds["numeric"], own | texts),
-                object_schema(categorical | kinds["categorical"], texts),
+                object_schema(categorical | kinds["categorical"], of_levels | texts),
             ]
         }
     return {
         "oneOf": [
             object_schema(numeric, own | texts | kinds["numeric"]),
-            object_schema(categorical, texts | kinds["categorical"]),
+            object_schema(categorical, of_levels | texts | kinds["categorical"]),
         ]
     }
 
@@ -79,8 +81,9 @@ class Feature:
         kind: "numeric" or "categorical".
         lower, upper: public bounds, lower < upper; None if categorical. Bounds come from general knowledge,
             never from the data.
-        centre: a public guess of the mean, or None for the midpoint of the bounds.
+        centre: a public guess of the mean, or None for the midpoint of the bounds and if categorical.
         levels: the values of a categorical feature; each becomes a column. Empty if numeric.
+        level_centres: public guesses of how frequent each level is, between 0 and 1; empty if all are 0.
         unit, description: text for people; None if not given.
         scale: the size of one scaled unit in the feature's own unit, if it is less than the half-range. A
             scale is useful if the bounds are much wider than the data. None means the half-range.
@@ -95,6 +98,7 @@ class Feature:
     unit: str | None = None
     description: str | None = None
     scale: Fraction | None = None
+    level_centres: tuple[Fraction, ...] = ()
 
     @property
     def is_categorical(self) -> bool:
@@ -112,10 +116,18 @@ class Feature:
         return tuple(f"{self.name} = {level}" for level in self.levels)
 
     @property
+    def origins(self) -> tuple[Fraction, ...]:
+        """The value that is subtracted from each encoded column: the centre, else the midpoint or, for the
+        columns of a categorical feature, 0."""
+        if self.is_categorical:
+            return self.level_centres or (Fraction(0),) * self.width
+        return (self.origin,)
+
+    @property
     def origin(self) -> Fraction:
-        """The value that is subtracted: the centre, else the midpoint; 0 for a categorical feature."""
+        """The value that is subtracted from a numeric feature: the centre, else the midpoint."""
         if self.lower is None or self.upper is None:
-            return Fraction(0)
+            raise UsageError("bad-argument", "a categorical feature has a centre for each of its levels")
         return (self.lower + self.upper) / 2 if self.centre is None else self.centre
 
     @property
@@ -145,10 +157,11 @@ class Feature:
         if kind == "numeric":
             check_members(untrusted, where, ("name", "kind", "lower", "upper"), ("centre", "scale", *texts))
         else:
-            check_members(untrusted, where, ("name", "kind", "levels"), texts)
+            check_members(untrusted, where, ("name", "kind", "levels"), ("centre", *texts))
         name = read_text(untrusted["name"], f"{where}.name", _NAME)
         lower = upper = centre = scale = None
         levels: tuple[str, ...] = ()
+        level_centres: tuple[Fraction, ...] = ()
         if kind == "numeric":
             lower = read_decimal(untrusted["lower"], f"{where}.lower")
             upper = read_decimal(untrusted["upper"], f"{where}.upper")
@@ -174,18 +187,22 @@ class Feature:
             if not levels:
                 refused(f"{where}.levels is empty")
             check_unique(levels, f"{where}.levels")
+            if "centre" in untrusted:
+                level_centres = _read_level_centres(untrusted["centre"], f"{where}.centre", len(levels))
         unit = read_text(untrusted["unit"], f"{where}.unit", _UNIT) if "unit" in untrusted else None
         description = (
             read_text(untrusted["description"], f"{where}.description", _DESCRIPTION)
             if "description" in untrusted
             else None
         )
-        return cls(name, kind, lower, upper, centre, levels, unit, description, scale)
+        return cls(name, kind, lower, upper, centre, levels, unit, description, scale, level_centres)
 
     def to_body(self) -> dict[str, Any]:
         body: dict[str, Any] = {"name": self.name, "kind": self.kind}
         if self.is_categorical:
             body["levels"] = list(self.levels)
+            if self.level_centres:
+                body["centre"] = [decimal_text(centre) for centre in self.level_centres]
         for member in ("lower", "upper", "centre", "scale"):
             if (value := getattr(self, member)) is not None:
                 body[member] = decimal_text(value)
@@ -193,6 +210,18 @@ class Feature:
             if text is not None:
                 body[member] = text
         return body
+
+
+def _read_level_centres(untrusted: Any, where: str, count: int) -> tuple[Fraction, ...]:
+    listed = read_list(untrusted, where, MAX_LEVELS)
+    centres = tuple(read_decimal(each, f"{where}[{i}]") for i, each in enumerate(listed))
+    if len(centres) != count:
+        refused(f"{where} has {len(centres)} numbers, but the feature has {count} levels")
+    if not all(0 <= centre <= 1 for centre in centres):
+        refused(f"{where} has a number that is not between 0 and 1", "give the frequency of each level")
+    if not any(centres):
+        refused(f"{where} is 0 for every level, which is the default", "omit it")
+    return centres
 
 
 def encoded_names(features: Sequence[Feature]) -> tuple[str, ...]:
@@ -209,9 +238,9 @@ def feature_units(features: Sequence[Feature], scaling: str) -> tuple[tuple[Frac
     """
     common = max(feature.half_range for feature in features)
     return tuple(
-        (feature.origin, common if scaling == "common" else feature.scaled_unit)
+        (origin, common if scaling == "common" else feature.scaled_unit)
         for feature in features
-        for _ in range(feature.width)
+        for origin in feature.origins
     )
 
 
@@ -258,19 +287,24 @@ def longest_norm_squared(features: Sequence[Feature], scaling: str, of_pairs: bo
 
     A feature reaches from its centre to the more distant bound. This longest distance is 1 if the centre is
     the midpoint of the bounds, and 2 if it is one of the bounds. A record has only one level of a categorical
-    feature: its columns have norm 1, and two levels differ by √2.
+    feature: its columns have norm 1 if all centres are 0, and two levels differ by √2.
     """
     units = feature_units(features, scaling)
     total, start = Fraction(0), 0
     for feature in features:
         if feature.lower is None or feature.upper is None:
-            total += 2 if of_pairs and feature.width > 1 else 1
+            total += (2 if feature.width > 1 else 1) if of_pairs else _longest_level(feature)
         else:
             origin, unit = units[start]
             reach = max(feature.upper - origin, origin - feature.lower)
             total += ((feature.upper - feature.lower if of_pairs else reach) / unit) ** 2
         start += feature.width
     return total
+
+
+def _longest_level(feature: Feature) -> Fraction:
+    """Σ u² of the level that is furthest from the centre of a categorical feature."""
+    return 1 - 2 * min(feature.origins) + sum(origin**2 for origin in feature.origins)
 
 
 def check_clip_norm(

@@ -100,6 +100,11 @@ def _check_nonnegative(manifest: Manifest) -> None:
                 "nonnegative requires the lower bound as centre of every numeric feature",
                 "write centre = lower, or omit nonnegative",
             )
+        if feature.level_centres:
+            refused(
+                "nonnegative requires the centre 0 for every level of a category",
+                "omit the centre of the feature, or omit nonnegative",
+            )
 
 
 def _check_chain(manifest: Manifest) -> None:
