@@ -23,10 +23,10 @@ from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.address import normal_address
 from dpdpca_protocol.wire.fields import decimal_text
-from dpdpca_user.planning.choice import NextRound, first_round, next_round
+from dpdpca_user.planning.choice import NextRound, next_round, norm_study
 from dpdpca_user.planning.lint import JSON_MEDIA_TYPE, closing_time, lint, parse_draft, plain_json
 from dpdpca_user.planning.prestudy import PreStudyResult
-from dpdpca_user.planning.rounds import begin_chain, check_base, is_categorical, round_draft
+from dpdpca_user.planning.rounds import begin_chain, check_base, encoded_features, round_draft
 from dpdpca_user_service.operations import cancel_study, create_study, study_facts
 from dpdpca_user_service.participants import participants_facts, with_chosen_participants
 from dpdpca_user_service.service import UserService
@@ -81,7 +81,7 @@ def create_chain(
             return chain_facts(service, known)
         attempt += 1
     check_base(base, scales)
-    first = first_round(len(is_categorical(base)), 1, 1.0)
+    first = norm_study(encoded_features(base))
     settings, now = service.settings, service.now()
     closes_at = closing_time(now, settings.closes_after_days)
     lint(round_draft(base, first), service.party, proxy.provisional_party, closes_at, settings.key_bits)
@@ -212,7 +212,7 @@ def _advance(service: UserService, chain: ChainRow) -> bool:
         service.chains.end(chain, ChainState.DONE, service.now())
         return True
     if row.has_result:
-        _write_down(service, chain, next_round(_results(service, chain), is_categorical(chain.base)))
+        _write_down(service, chain, next_round(_results(service, chain), encoded_features(chain.base)))
         return True
     return False
 

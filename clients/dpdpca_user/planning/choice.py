@@ -2,10 +2,11 @@
 
 The choice depends only on released numbers, so it costs no privacy.
 
-Algorithm A: a norm study first measures the norms of records and of differences. If a private mean is worth
-its cost, two mean studies follow, which move the centre, and then a joint study. Otherwise a study of pairs
-follows, which needs no centre. Algorithm B is for bounds that may be far too wide: it first measures the
-scale of every feature, and always ends with a study of pairs.
+Algorithm A: a norm study first measures the norms of records and of differences. If private means are worth
+their cost, up to four mean studies follow, which move the centre, and then a joint study. Otherwise a study
+of pairs follows, which needs no centre. If records are too few for a norm study, a single study of pairs
+scales all differences to one length. Algorithm B is for bounds that may be far too wide: it first measures
+the scale of every feature, and always ends with a study of pairs.
 
 Shares of ρ, thresholds and quantiles are those of docs/utility.md, fitted to simulations on real tables.
 """
@@ -13,36 +14,35 @@ Shares of ρ, thresholds and quantiles are those of docs/utility.md, fitted to s
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import sqrt
+from math import ceil, hypot, inf, sqrt
+from operator import itemgetter
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.identifiers import StudyId
-from dpdpca_user.planning.histograms import feature_scale, has_two_modes, quantile
-from dpdpca_user.planning.noise import (
-    GOOD_CENTRE_WEIGHT,
-    clip_quantile,
-    noise_over_signal,
-    relative_noise,
-    usual_norm,
-)
+from dpdpca_user.planning.histograms import feature_scale, has_two_modes, mean_square, quantile
+from dpdpca_user.planning.noise import GOOD_CENTRE_WEIGHT, clip_quantile, noise_over_signal, relative_noise
 from dpdpca_user.planning.prestudy import Histogram, PreStudyResult
 
 SCALE_SHARE = Fraction(1, 10)
-NORM_SHARE = Fraction(1, 20)
-MEAN_SHARE = Fraction(1, 10)
+NORM_SHARE, MOST_NORM_SHARE = Fraction(1, 20), Fraction(1, 10)
+MEAN_SHARES = (Fraction(1, 20), Fraction(1, 10), Fraction(1, 5))
 
-FIRST_ERROR, SECOND_ERROR = 1.3, 1.2
-"""The largest errors e₁ and e₂ with which a private mean is worth its cost."""
+MOST_MEANS = 4
 SCALES_FROM = 40.0
 """Number of records, in units of √(2d/ρ_s), from which a study of scales is better than none."""
+NORMS_FROM = 10.0
+"""Number of pairs, in units of the noise of a count, that a histogram of norms needs."""
 
 _LONG, _LONG_MARGIN = 0.9, 1.05
 _MIDDLE = 0.5
 _TWO_MODES = 0.75
-_SECOND_CLIP = 1.5
+_NEXT_CLIP = 1.4
+_MOST_MISSING = 0.9
+_USUAL_CLIP = 2.0
+_SHORT = 2.0**-10
 _ROOT_OF_TWO = sqrt(2)
 
 
@@ -77,13 +77,24 @@ class NextRound:
         return self.release is not ReleaseKind.PRE_STUDY
 
 
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What public terms alone suggest about the norms of records, in scaled units.
+
+    Attributes:
+        longest: the norm of the longest possible record relative to the public centre.
+        offset: the usual distance of the mean from the public centre, in units of the usual distance of
+            records from their mean.
+        of_categories: whether most of that distance comes from categories, so that the guess is a safe one.
+    """
+
+    longest: float
+    offset: float
+    of_categories: bool
+
+
 def first_round(
-    d: int,
-    records: int,
-    rho_total: float,
-    unknown_scales: bool = False,
-    longest: float | None = None,
-    draws: float = 2,
+    d: int, records: int, rho_total: float, guess: Guess, unknown_scales: bool = False, draws: float = 2
 ) -> NextRound:
     """The first round of a chain.
 
@@ -91,57 +102,67 @@ def first_round(
         d: number of encoded features.
         records: expected number of records in all.
         rho_total: ρ of all rounds.
+        guess: what is known without data.
         unknown_scales: whether the bounds may be too wide by very different factors.
-        longest: norm of the longest possible record relative to the public centre, if it exceeds √d.
         draws: the expected `PreStudyResult.noise_draws`; the default is that of noise by the proxy.
     """
-    norm = sqrt(d) if longest is None else max(longest, sqrt(d))
     needed = SCALES_FROM * sqrt(draws * d / (float(SCALE_SHARE) * rho_total))
-    if not unknown_scales:
-        return _norm_study(norm, (), (), only_pairs=False)
-    if records < needed:
-        why = (
-            f"{records:,} records are too few for a study of scales, which needs {needed:,.0f}: the bounds"
-            " are used as they are"
+    if unknown_scales and records >= needed:
+        return NextRound(
+            release=ReleaseKind.PRE_STUDY,
+            rho_share=SCALE_SHARE,
+            clip_norm=sqrt(d),
+            blocks={BlockName.OCTAVES: Fraction(1)},
+            sum_weight=0.0,
+            centre=None,
+            scale=None,
+            pre_studies=(),
+            reasons=(
+                f"{records:,} records are enough (at least {needed:,.0f} are needed) to ask first for the"
+                " scale of each feature",
+            ),
         )
-        return _norm_study(norm, (), (why,), only_pairs=False)
-    return NextRound(
-        release=ReleaseKind.PRE_STUDY,
-        rho_share=SCALE_SHARE,
-        clip_norm=sqrt(d),
-        blocks={BlockName.OCTAVES: Fraction(1)},
-        sum_weight=0.0,
-        centre=None,
-        scale=None,
-        pre_studies=(),
-        reasons=(
-            f"{records:,} records are enough (at least {needed:,.0f} are needed) to ask first for the scale"
-            " of each feature",
-        ),
+    why = (
+        f"{records:,} records are too few for a study of scales, which needs {needed:,.0f}: the bounds are"
+        " used as they are",
     )
+    reasons = why if unknown_scales else ()
+    public = _Centre(None, 1.0, 0.0, guess.offset, 0.0, _USUAL_CLIP)
+    rho = float(MEAN_SHARES[1]) * rho_total
+    with_mean = public.after_mean(_mean_noise(records, d, rho, draws)).relative_noise / sqrt(
+        1 - MEAN_SHARES[1]
+    )
+    share = _norm_share(records, rho_total, draws)
+    if share is not None and (guess.of_categories or with_mean < relative_noise(ReleaseKind.PAIRS)):
+        return _norm_study(max(guess.longest, sqrt(d)), share, reasons=reasons)
+    is_near = guess.of_categories and public.relative_noise < relative_noise(ReleaseKind.PAIRS)
+    return _one_length((), d, None, records, public if is_near else None)
 
 
-def next_round(results: Sequence[PreStudyResult], is_categorical: Sequence[bool]) -> NextRound:
+def next_round(results: Sequence[PreStudyResult], d: int) -> NextRound:
     """The round that follows the rounds so far.
 
     Args:
         results: the results of all rounds, oldest first, at least one.
-        is_categorical: (d,) whether an encoded feature is a level of a category; its centre always stays 0.
+        d: number of encoded features.
 
     Raises:
         UsageError: the results are not those of a chain that this module has chosen.
     """
-    _check_chain(results, len(is_categorical))
+    _check_chain(results, d)
     last = results[-1]
     if last.octaves is not None:
         return _after_scales(results)
     if last.pair_norms is not None:
         return _after_norms(results)
-    if last.total is not None and len([each for each in results if each.total is not None]) == 1:
-        return _second_mean(results)
     if last.total is not None:
-        return _main_about_mean(results, is_categorical)
+        return _after_mean(results)
     raise _not_a_chain("the last result contains nothing from which the next round can be chosen")
+
+
+def norm_study(d: int) -> NextRound:
+    """The norm study with which a chain about the midpoints of the bounds begins, given enough records."""
+    return _norm_study(sqrt(d), NORM_SHARE)
 
 
 def norms_after_scales(d: int) -> NextRound:
@@ -149,17 +170,31 @@ def norms_after_scales(d: int) -> NextRound:
 
     Its one histogram spends more than any other in a chain, so it has the least noise.
     """
-    return _norm_study(sqrt(d), (), (), only_pairs=True)
+    return _norm_study(sqrt(d), NORM_SHARE, only_pairs=True)
+
+
+def _norm_share(records: int, rho_total: float, draws: float) -> Fraction | None:
+    """The share of ρ for two histograms of norms: 5 %, or more if records are few, or None if too few."""
+    if records < 2:
+        return None
+    needed = Fraction(2 * draws * (NORMS_FROM / (records // 2)) ** 2 / rho_total)
+    share = Fraction(ceil(needed * 100), 100)
+    return None if share > MOST_NORM_SHARE else max(share, NORM_SHARE)
 
 
 def _norm_study(
-    norm: float, pre_studies: tuple[StudyId, ...], reasons: tuple[str, ...], *, only_pairs: bool
+    norm: float,
+    share: Fraction,
+    *,
+    pre_studies: tuple[StudyId, ...] = (),
+    reasons: tuple[str, ...] = (),
+    only_pairs: bool = False,
 ) -> NextRound:
     """A study that releases histograms of norms up to `norm`."""
     half = Fraction(1, 2)
     return NextRound(
         release=ReleaseKind.PRE_STUDY,
-        rho_share=NORM_SHARE,
+        rho_share=share,
         clip_norm=norm,
         blocks={BlockName.PAIR_NORMS: Fraction(1)}
         if only_pairs
@@ -170,7 +205,7 @@ def _norm_study(
         pre_studies=pre_studies,
         reasons=(
             *reasons,
-            f"a norm study comes first and takes {float(NORM_SHARE):.0%} of the budget: the norms of records"
+            f"a norm study comes first and takes {float(share):.0%} of the budget: the norms of records"
             " and of differences decide what follows",
         ),
     )
@@ -191,123 +226,244 @@ def _after_scales(results: Sequence[PreStudyResult]) -> NextRound:
     ]
     if silent:
         reasons.append(f"{silent} features show nothing above the noise and keep their half-range as a unit")
-    base = _norm_study(sqrt(last.encoded_features), _ids(results), tuple(reasons), only_pairs=True)
-    return replace(base, scale=scale)
+    base = norms_after_scales(last.encoded_features)
+    return replace(base, scale=scale, pre_studies=_ids(results), reasons=(*reasons, *base.reasons))
 
 
 def _after_norms(results: Sequence[PreStudyResult]) -> NextRound:
     last = results[-1]
-    d, records = last.encoded_features, last.records
     assert last.pair_norms is not None
     middle = quantile(last.pair_norms, _MIDDLE)
     if middle is None:
-        usual = usual_norm(d, 0) / 2
-        return _pairs(
-            results,
-            usual,
-            (f"the histogram shows nothing above its noise, so the norm comes from a rule: {usual:.3g}",),
-        )
+        return _one_length(results, last.encoded_features, _scale_in_use(results), last.records)
     if last.norms is None:
+        return _pairs(results, ("after a study of scales, a chain always uses pairs",))
+    longest, usual = (quantile(last.norms, level) for level in (_LONG, _MIDDLE))
+    if longest is None or usual is None:
         return _pairs(
-            results,
-            _clip_of(results, ReleaseKind.PAIRS),
-            ("after a study of scales, a chain always uses pairs",),
+            results, ("the histogram of norms relative to the public centre shows nothing above its noise",)
         )
-    longest = quantile(last.norms, _LONG)
-    if longest is None:
-        return _pairs(
-            results,
-            _clip_of(results, ReleaseKind.PAIRS),
-            ("the histogram of norms relative to the public centre shows nothing above its noise",),
-        )
-    r1 = min(_LONG_MARGIN * longest, last.norms.edges[-1])  # no record is longer than the last edge
-    rho = float(MEAN_SHARE) * last.rho_total
-    first = r1 * sqrt(last.noise_draws * 2 * d / rho) / (records * middle)
-    second = _SECOND_CLIP * sqrt(last.noise_draws * 2 * d / rho) / records
+    public = _Centre(
+        where=None,
+        unit=middle,
+        noise=0.0,
+        offset=sqrt(max((usual / middle) ** 2 - 1, 0.0)),
+        missing=0.0,
+        clip=min(_LONG_MARGIN * longest, last.norms.edges[-1]),  # no record is longer than the last edge
+    )
     seen = (
-        f"90 % of the records are within {longest:.3g} of the public centre, and half of them within"
-        f" {middle:.3g} of their mean (in half-ranges)",
-        f"a first private mean would have a relative error of {first:.2g} (limit: {FIRST_ERROR}), and a"
-        f" second one of {second:.2g} (limit: {SECOND_ERROR})",
+        f"half of the records are within {usual:.3g} of the public centre, and half within {middle:.3g} of"
+        " their mean (in half-ranges)"
     )
-    if first > FIRST_ERROR or second > SECOND_ERROR:
-        return _pairs(
-            results,
-            _clip_of(results, ReleaseKind.PAIRS),
-            (*seen, "so the chain uses pairs of records, which need no centre"),
-        )
-    return NextRound(
-        release=ReleaseKind.PRE_STUDY,
-        rho_share=MEAN_SHARE,
-        clip_norm=r1,
-        blocks={BlockName.SUM: Fraction(1)},
-        sum_weight=0.0,
-        centre=None,
-        scale=None,
-        pre_studies=_ids(results),
-        reasons=(
-            *seen,
-            f"so a private mean comes next, of records clipped to {r1:.3g}, which is 1.05 times the 90 %"
-            " point",
-        ),
-    )
+    return _continued(results, public, seen)
 
 
-def _second_mean(results: Sequence[PreStudyResult]) -> NextRound:
+def _after_mean(results: Sequence[PreStudyResult]) -> NextRound:
     last, norms = results[-1], _norms_of(results)
+    assert last.total is not None
     middle = quantile(norms, _MIDDLE)
     assert middle is not None, "a mean study follows a norm study that showed something"
-    r = min(_SECOND_CLIP * middle, sqrt(last.encoded_features))
+    noise = last.total.noise * sqrt(last.encoded_features)
+    shift = sqrt(max(sum(value**2 for value in last.total.mean) - noise**2, 0.0))
+    missing = _missing_share(results)
+    private = _about_mean(
+        _moved_centre(last), middle, noise / middle, shift / middle * missing / (1 - missing), missing
+    )
+    seen = (
+        f"the last private mean is {shift:.3g} from the centre before it, and its noise has norm {noise:.2g}"
+    )
+    return _continued(results, private, seen)
+
+
+@dataclass(frozen=True, slots=True)
+class _Centre:
+    """A centre, and how far it is from the mean of the records.
+
+    Attributes:
+        where: (d,) in original units, or None for the public centre.
+        unit: r, the median distance of records from their mean, in scaled units.
+        noise: the norm of its noise, in units of r.
+        offset: what else separates it from the mean, in units of r.
+        missing: the share of values that are probably missing. A missing value counts as the centre, so a
+            private mean leaves this share of the offset.
+        clip: where to clip records about this centre for a mean, in scaled units.
+    """
+
+    where: tuple[float, ...] | None
+    unit: float
+    noise: float
+    offset: float
+    missing: float
+    clip: float
+
+    @property
+    def error(self) -> float:
+        return hypot(self.noise, self.offset)
+
+    @property
+    def sum_weight(self) -> float:
+        """a/K of a joint study about this centre.
+
+        Along the mean, the variance of the noise is 1 + 2·error²·K/a times that in other directions.
+        """
+        return round(max(GOOD_CENTRE_WEIGHT, min(self.error**2, 2.0)), 3)
+
+    @property
+    def relative_noise(self) -> float:
+        """c of a joint study about this centre, whose clip norm is widened by the error."""
+        return relative_noise(ReleaseKind.JOINT, self.sum_weight) * (1 + self.error**2)
+
+    def after_mean(self, noise: float) -> "_Centre":
+        """The centre after a mean about this one, if the norm of the mean's noise is `noise` in units of its
+        clip norm."""
+        return _about_mean(
+            None, self.unit, noise * self.clip / self.unit, self.offset * self.missing, self.missing
+        )
+
+
+def _about_mean(
+    where: tuple[float, ...] | None, unit: float, noise: float, offset: float, missing: float
+) -> _Centre:
+    return _Centre(where, unit, noise, offset, missing, _NEXT_CLIP * unit * hypot(1, noise, offset))
+
+
+def _continued(results: Sequence[PreStudyResult], centre: _Centre, seen: str) -> NextRound:
+    """The next round of a chain with this centre: another mean, a joint study about the centre, or pairs.
+
+    The choice leaves the least noise in the last study. Noise is in units of r²/√ρ.
+    """
+    of_pairs = relative_noise(ReleaseKind.PAIRS) / sqrt(_rest(results))
+    at_once = centre.relative_noise / sqrt(_rest(results))
+    share, with_mean = min(
+        ((share, _least_noise(results, centre, share)) for share in MEAN_SHARES), key=itemgetter(1)
+    )
+    reasons = (
+        seen,
+        f"the relative noise of the last study would be {at_once:.2f} with the present centre,"
+        f" {with_mean:.2f} after more private means, and {of_pairs:.2f} with pairs",
+    )
+    if of_pairs < min(at_once, with_mean):
+        return _pairs(results, (*reasons, "so the chain uses pairs of records, which need no centre"))
+    if at_once <= with_mean:
+        return _joint(results, centre, reasons)
+    return _mean(results, centre, share, reasons)
+
+
+def _least_noise(results: Sequence[PreStudyResult], centre: _Centre, share: Fraction) -> float:
+    """The least noise of a joint study after one or more further means that each take this share of ρ."""
+    last, left = results[-1], _rest(results)
+    of_mean = _mean_noise(
+        last.records, last.encoded_features, float(share) * last.rho_total, last.noise_draws
+    )
+    noises = []
+    for _ in range(MOST_MEANS - sum(each.total is not None for each in results)):
+        left -= share
+        if left <= 0:
+            break
+        centre = centre.after_mean(of_mean)
+        noises.append(centre.relative_noise / sqrt(left))
+    return min(noises, default=inf)
+
+
+def _mean_noise(records: int, d: int, rho: float, draws: float) -> float:
+    """The norm of the noise of a private mean, in units of its clip norm (utility, T12)."""
+    return sqrt(draws * 2 * d / rho) / records
+
+
+def _missing_share(results: Sequence[PreStudyResult]) -> float:
+    """The share of values that are probably missing, from the first private mean.
+
+    If a share p is missing, norms about the public centre have the mean square (1 − p)(offset² + r²), but the
+    mean moves by (1 − p)·offset.
+    """
+    first = next(each.total for each in results if each.total is not None)
+    norms = next(each.norms for each in results if each.norms is not None)
+    moved = sum(value**2 for value in first.mean) - len(first.mean) * first.noise**2
+    about_mean, about_centre = (
+        mean_square(histogram, first.clip_norm) for histogram in (_norms_of(results), norms)
+    )
+    return min(max(1 - (moved + about_mean) / about_centre, 0.0), _MOST_MISSING)
+
+
+def _mean(
+    results: Sequence[PreStudyResult], centre: _Centre, share: Fraction, reasons: tuple[str, ...]
+) -> NextRound:
+    clip = centre.clip if centre.where is None else min(centre.clip, sqrt(results[-1].encoded_features))
+    moved = "" if centre.where is None else "the centre moves to the last private mean, and "
     return NextRound(
         release=ReleaseKind.PRE_STUDY,
-        rho_share=MEAN_SHARE,
-        clip_norm=r,
+        rho_share=share,
+        clip_norm=clip,
         blocks={BlockName.SUM: Fraction(1)},
         sum_weight=0.0,
-        centre=_moved_centre(last),
+        centre=centre.where,
         scale=None,
         pre_studies=_ids(results),
-        reasons=(
-            f"the centre moves to the first private mean; relative to it, records are clipped to {r:.3g} for"
-            " the second mean",
-        ),
+        reasons=(*reasons, f"{moved}a private mean comes next, of records clipped to {clip:.3g}"),
     )
 
 
-def _main_about_mean(results: Sequence[PreStudyResult], is_categorical: Sequence[bool]) -> NextRound:
-    last = results[-1]
-    assert last.total is not None
-    # Levels keep the centre 0, so their mean adds to a record's norm, in quadrature.
-    offset = sum(
-        mean**2 for mean, fixed in zip(last.total.mean, is_categorical, strict=True) if fixed
-    ) - last.total.noise**2 * sum(is_categorical)
-    wanted = _clip_of(results, ReleaseKind.JOINT)
-    r = min(sqrt(wanted**2 + max(offset, 0.0)), sqrt(last.encoded_features))
-    reasons = [
-        f"the joint study uses the second private mean as its centre; records are clipped to {r:.3g}, the"
-        f" {_quantile_wanted(results, ReleaseKind.JOINT):g} quantile, which is best for its noise"
-    ]
-    if offset > 0:
-        reasons.append(
-            f"{sqrt(offset):.3g} of this norm, in quadrature, accounts for the levels of categories, whose"
-            " centre is 0"
-        )
+def _joint(results: Sequence[PreStudyResult], centre: _Centre, reasons: tuple[str, ...]) -> NextRound:
+    norm, level = _clip_of(results, ReleaseKind.JOINT)
+    longest = sqrt(results[-1].encoded_features)
+    clip = min(norm * hypot(1, centre.error), longest)
+    which = "the public centre" if centre.where is None else "the last private mean"
     return NextRound(
         release=ReleaseKind.JOINT,
         rho_share=_rest(results),
-        clip_norm=r,
+        clip_norm=clip,
         blocks={},
-        sum_weight=GOOD_CENTRE_WEIGHT,
-        centre=_moved_centre(last),
+        sum_weight=centre.sum_weight,
+        centre=centre.where,
         scale=None,
         pre_studies=_ids(results),
-        reasons=tuple(reasons),
+        reasons=(
+            *reasons,
+            f"so a joint study about {which} ends the chain; records are clipped to {clip:.3g}, from the"
+            f" {level:g} quantile, which is best for its noise",
+        ),
     )
 
 
-def _pairs(results: Sequence[PreStudyResult], norm: float, reasons: tuple[str, ...]) -> NextRound:
-    """`norm` bounds |y|/√2; the manifest's clip norm bounds |y|."""
+def _one_length(
+    results: Sequence[PreStudyResult],
+    d: int,
+    scale: tuple[float, ...] | None,
+    records: int,
+    near: _Centre | None = None,
+) -> NextRound:
+    """A study with so small a clip norm that nearly all records, or differences, are scaled to one length.
+
+    It needs no norms, and loses little where noise is large.
+
+    Args:
+        near: a centre that is near the mean; None for a study of pairs, which needs no centre.
+    """
     share = _rest(results)
+    if near is None:
+        last = "a study of pairs, which needs no centre,"
+    else:
+        last = "a joint study about the public centres, because most features are categories,"
+    return NextRound(
+        release=ReleaseKind.PAIRS if near is None else ReleaseKind.JOINT,
+        rho_share=share,
+        clip_norm=_SHORT * sqrt(d),
+        blocks={},
+        sum_weight=0.0 if near is None else near.sum_weight,
+        centre=None,
+        scale=scale,
+        pre_studies=_ids(results),
+        reasons=(
+            f"{records:,} records are too few for a histogram of norms: noise would decide the clip norm",
+            f"{last} takes the remaining {float(share):.0%}; nearly all rows are scaled to one length, so"
+            " variances have no unit",
+        ),
+    )
+
+
+def _pairs(results: Sequence[PreStudyResult], reasons: tuple[str, ...]) -> NextRound:
+    """A study of pairs. The histogram shows |y|/√2; the manifest's clip norm bounds |y|."""
+    share, (norm, _) = _rest(results), _clip_of(results, ReleaseKind.PAIRS)
     return NextRound(
         release=ReleaseKind.PAIRS,
         rho_share=share,
@@ -330,30 +486,21 @@ def _scale_in_use(results: Sequence[PreStudyResult]) -> tuple[float, ...] | None
     return results[-1].half_range if any(each.octaves is not None for each in results) else None
 
 
-def _clip_of(results: Sequence[PreStudyResult], release: ReleaseKind) -> float:
-    norms = _norms_of(results)
-    found = quantile(norms, _quantile_wanted(results, release))
-    assert found is not None, "the histogram has a median, so it has every quantile"
-    return found
-
-
-def _quantile_wanted(results: Sequence[PreStudyResult], release: ReleaseKind) -> float:
-    """The quantile of |y|/√2 at which to clip in the main study: best for its noise, 0.75 for two modes."""
-    last = results[-1]
-    if has_two_modes(_norms_of(results)):
-        return _TWO_MODES
-    left = float(_rest(results))
-    if release is ReleaseKind.JOINT and last.total is None:
-        left -= 2 * float(MEAN_SHARE)
-    elif release is ReleaseKind.JOINT and len([each for each in results if each.total is not None]) == 1:
-        left -= float(MEAN_SHARE)
+def _clip_of(results: Sequence[PreStudyResult], release: ReleaseKind) -> tuple[float, float]:
+    """The norm at which to clip |y|/√2 in the last study, and its quantile: best for its noise, 0.75 for two
+    modes."""
+    last, norms = results[-1], _norms_of(results)
     noise = relative_noise(release, GOOD_CENTRE_WEIGHT)
     if last.noise_by is NoiseBy.OWNERS:
         noise *= sqrt(last.noise_draws)
-    nu = noise_over_signal(noise, last.encoded_features, left * last.rho_total, last.records)
+    rho = float(_rest(results)) * last.rho_total
+    nu = noise_over_signal(noise, last.encoded_features, rho, last.records)
     # Below the median is the tail of a noisy histogram, where a single stray bin can move a quantile far
     # away.
-    return max(clip_quantile(nu), _MIDDLE)
+    level = _TWO_MODES if has_two_modes(norms) else max(clip_quantile(nu), _MIDDLE)
+    found = quantile(norms, level)
+    assert found is not None, "the histogram has a median, so it has every quantile"
+    return found, level
 
 
 def _norms_of(results: Sequence[PreStudyResult]) -> Histogram:

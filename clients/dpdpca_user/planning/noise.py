@@ -32,6 +32,7 @@ _SPIKE = 2.24  # cos² = 0.9 where 1 − s²d/θ² = 0.9 and s = t/√2
 _QUANTILES = ((0.0005, 0.99), (0.002, 0.95), (0.006, 0.75), (0.01, 0.5))
 _LOWEST_QUANTILE = 0.1
 _NUMERIC, _CATEGORICAL = 0.35, 0.9
+_OFF_CENTRE = (0.15, 0.7, 0.4)
 
 
 def relative_noise(release: ReleaseKind, sum_weight: float = 0.0, nonnegative: bool = False) -> float:
@@ -62,6 +63,19 @@ def clip_quantile(nu: float) -> float:
 def usual_norm(numeric: int, categorical: int) -> float:
     """The clip norm if nothing is known about the data except that the centre is near the mean."""
     return sqrt(_NUMERIC**2 * numeric + _CATEGORICAL**2 * categorical)
+
+
+def usual_offset(centred: int, other: int, categorical: int) -> float:
+    """The distance of the mean from the public centre if nothing is known about the data.
+
+    Args:
+        centred: the number of numeric features with a centre of their own, or with bounds about 0.
+        other: the number of other numeric features.
+        categorical: the number of categories, with equal centres for all levels.
+    """
+    return sqrt(
+        _OFF_CENTRE[0] ** 2 * centred + _OFF_CENTRE[1] ** 2 * other + _OFF_CENTRE[2] ** 2 * categorical
+    )
 
 
 def least_records(

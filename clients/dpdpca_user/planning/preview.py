@@ -13,7 +13,7 @@ from dpdpca_user.planning.choice import NextRound, next_round
 from dpdpca_user.planning.lint import plain_json
 from dpdpca_user.planning.plan import RELEASES, Outlook, as_release, check_enough, close_components, outlook
 from dpdpca_user.planning.prestudy import PreStudyResult
-from dpdpca_user.planning.rounds import begin_chain, check_base, is_categorical, round_draft
+from dpdpca_user.planning.rounds import begin_chain, check_base, encoded_features, round_draft
 
 Complete = Callable[[Mapping[str, Any]], Manifest]
 """Returns the manifest that a draft would become, or raises the error with which parties would refuse it."""
@@ -155,7 +155,7 @@ def following_round(
         MessageError, PolicyError, UsageError: as `next_round`, or the round is not possible.
     """
     check_base(base)
-    chosen = next_round(results, is_categorical(base))
+    chosen = next_round(results, encoded_features(base))
     said = result_advice(results)
     if records is not None and results[-1].records != records:
         said.append(

@@ -23,7 +23,7 @@ from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_user.planning.choice import NextRound, next_round
 from dpdpca_user.planning.prestudy import PreStudyResult
-from dpdpca_user.planning.rounds import begin_chain, is_categorical, round_draft
+from dpdpca_user.planning.rounds import begin_chain, encoded_features, round_draft
 from dpdpca_user.results.deviates import normal_deviates, uniforms
 from dpdpca_user.results.second_noise import with_second_draw
 from dpdpca_user.results.tables import rows_of_table
@@ -83,7 +83,7 @@ def play_chain(
             fitted = fit_components(released, manifest.figures, space, owners=len(owners))
             return Rehearsal(tuple(played), fitted)
         results.append(released)
-        chosen = next_round(results, is_categorical(base))
+        chosen = next_round(results, encoded_features(base))
 
 
 def play_round(

@@ -16,12 +16,15 @@ from dpdpca_protocol.terms.features import MAX_ENCODED_FEATURES, MAX_LEVELS, MOS
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.terms import SuiteName
 from dpdpca_protocol.wire.fields import decimal_text, malformed, read_list, real_of
-from dpdpca_user.planning.choice import NextRound, first_round, norms_after_scales
+from dpdpca_user.planning.choice import Guess, NextRound, first_round, norm_study, norms_after_scales
+from dpdpca_user.planning.noise import usual_norm, usual_offset
 from dpdpca_user.planning.prestudy import pre_study_draws
 
 _REPLACED = ("release", "clip_norm", "sum_weight", "nonnegative", "blocks", "rho_share", "pre_studies")
 _DIGITS = 6
 _STEP = 1e-6
+_FEW_NUMBERS = 1 / 3
+"""The largest share of numeric features in a squared norm that the categories are said to dominate."""
 
 
 def begin_chain(
@@ -40,14 +43,25 @@ def begin_chain(
         round.
     """
     check_base(base, scales)
-    d = len(is_categorical(base))
-    manifest = complete(round_draft(base, first_round(d, 1, 1.0)))
-    longest = sqrt(longest_norm_squared(manifest.features, manifest.scaling))
+    d = encoded_features(base)
+    manifest = complete(round_draft(base, norm_study(d)))
     draws = pre_study_draws(manifest, manifest.max_owners)
-    first = first_round(d, records, float(manifest.figures.rho_total), scales, longest, draws)
+    first = first_round(d, records, float(manifest.figures.rho_total), _guess(manifest), scales, draws)
     if BlockName.OCTAVES in first.blocks:
         complete(round_draft(base, norms_after_scales(d)))  # before the first round spends anything
     return first
+
+
+def _guess(manifest: Manifest) -> Guess:
+    numeric = [feature for feature in manifest.features if not feature.is_categorical]
+    centred = sum(feature.centre is not None or feature.origin == 0 for feature in numeric)
+    categories = len(manifest.features) - len(numeric)
+    spread, of_numbers = usual_norm(len(numeric), categories), usual_norm(len(numeric), 0)
+    return Guess(
+        longest=sqrt(longest_norm_squared(manifest.features, manifest.scaling)),
+        offset=usual_offset(centred, len(numeric) - centred, categories) / spread,
+        of_categories=of_numbers**2 < _FEW_NUMBERS * spread**2,
+    )
 
 
 def round_draft(base: Mapping[str, Any], following: NextRound) -> dict[str, Any]:
@@ -100,7 +114,7 @@ def check_base(base: Mapping[str, Any], scales: bool = False) -> None:
             read_list(feature["levels"], f"{where}.levels", MAX_LEVELS)
         elif "lower" not in feature or "upper" not in feature:
             malformed(where, "a feature with lower and upper, or with levels")
-    if not is_categorical(base):
+    if not encoded_features(base):
         malformed("features", "a list of at least one feature, each category with its levels")
     if scales and base.get("scaling") == "common":
         raise PolicyError(
@@ -128,11 +142,9 @@ def check_base(base: Mapping[str, Any], scales: bool = False) -> None:
         )
 
 
-def is_categorical(base: Mapping[str, Any]) -> tuple[bool, ...]:
-    """(d,) whether each encoded feature is a level of a category."""
-    return tuple(
-        "levels" in feature for feature in base["features"] for _ in range(len(feature.get("levels", (0,))))
-    )
+def encoded_features(base: Mapping[str, Any]) -> int:
+    """d of a draft: one for each numeric feature, and one for each level of a category."""
+    return sum(len(feature.get("levels", (0,))) for feature in base["features"])
 
 
 def draft_text(draft: Mapping[str, Any], notes: Sequence[str] = ()) -> str:
@@ -167,12 +179,22 @@ def _value(value: Any) -> str:
 
 
 def _moved(features: Sequence[Mapping[str, Any]], following: NextRound) -> list[dict[str, Any]]:
-    """The features with the chosen centres and scales. Levels of categories have no centre and no scale."""
+    """The features with the chosen centres and scales. Levels of categories have no scale."""
     moved, column = [], 0
     for feature in features:
         changed = dict(feature)
         if "levels" in feature:
-            column += len(feature["levels"])
+            width = len(feature["levels"])
+            if following.centre is not None:
+                shares = [min(max(each, 0.0), 1.0) for each in following.centre[column : column + width]]
+                changed["centre"] = [decimal_text(_rounded(Fraction(each), Fraction(1))) for each in shares]
+                if not any(shares):
+                    del changed["centre"]
+            else:
+                changed.setdefault(
+                    "centre", [decimal_text(_rounded(Fraction(1, width), Fraction(1)))] * width
+                )
+            column += width
         else:
             low, high = (real_of(feature[name], name) for name in ("lower", "upper"))
             if following.centre is not None:
