@@ -297,6 +297,15 @@ def test_the_sheet_names_who_was_compared_and_what_then_holds(scene: Scene) -> N
     assert before["epsilon_among_compared"] == float(manifest.figures.epsilon_among(1))
     # With two honest owners of three, and one that may collude, the whole promise holds.
     assert after["epsilon_among_compared"] <= float(manifest.epsilon) < before["epsilon_among_compared"]
+    said = [" ".join(" ".join(sheet["statements"]["promise"]).split()) for sheet in (before, after)]
+    alone, among = (f"ε = {sheet['epsilon_among_compared']:.4g}" for sheet in (before, after))
+    assert "the data user could have made up all other owners" in said[0]
+    assert f"{alone} is all that holds for your records" in said[0]
+    assert f"{among} even if the proxy, the data user and all owners work together, apart from you" in said[1]
+    decrypt = " ".join(after["statements"]["decrypt"])
+    assert "If ALL other owners work with them, they can open your share" in decrypt
+    assert "exactly these 3 owners" in after["statements"]["cohort"][0]
+    assert "may close earlier" not in " ".join(after["statements"]["cohort"])
     policy = scene.desk.home.policy_path
     policy.write_text("[study]\nmin_known_owners = 2\n", encoding="utf-8")
     with pytest.raises(PolicyError, match="1 other owners were compared"):
