@@ -177,10 +177,10 @@ def test_another_sum_is_refused_and_differs_by_what_the_proxy_knew_before(
     ]
     with pytest.raises(CryptographicError):
         played.result(sent)
-    manifest = played.manifest
+    kind = f"{played.manifest.release}, noise by the {played.manifest.noise_by}"
     promise(
         "P15",
-        counted=f"a proxy that adds up {change.__name__}: {manifest.release}, noise by the {manifest.noise_by}",
+        counted=f"a proxy that adds up {change.__name__}: {kind}",
         result="an offset that it knew",
     )
 

@@ -1,8 +1,9 @@
 """Proxy and data user work together, with an owner or two: what they get of an honest owner's share.
 
-The attack is one function (`collusion.undo`): take off the pads, which the data user can open, and the masks that the colluding
-owners share. Without blinding it gives an owner's exact values. With blinding its view can be simulated from
-the sum over the honest owners alone (docs/claims.md, C14). tests/system plays it on whole processes.
+The attack is one function (`collusion.undo`): take off the pads, which the data user can open, and the masks
+that the colluding owners share. Without blinding it gives an owner's exact values. With blinding its view can
+be simulated from the sum over the honest owners alone (docs/claims.md, C14). tests/system plays it on whole
+processes.
 """
 
 from collections.abc import Sequence
