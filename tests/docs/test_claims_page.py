@@ -105,7 +105,7 @@ LEAVES = {
     "state of a study,": "mark.state mark.time event.kind event.time receipt.subject receipt.time"
     " receipt.version share.version withdrawal.version",
 }
-"""First words of a row of the table, and what it covers: members of statements, digests that the proxy keeps."""
+"""First words of a row, and what it covers: members of statements, and digests that the proxy keeps."""
 
 
 def test_one_table_covers_every_member_of_a_statement_and_every_digest_that_the_proxy_keeps() -> None:
