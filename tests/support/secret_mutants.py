@@ -173,6 +173,65 @@ NO_SECRETS = {
     "dpdpca_runtime/http/retry.py": "how long to wait",
 }
 
+SECRET_TYPES = {
+    "BegunShare": ["dpdpca_protocol/pads/keys.py ShareKeys.draw"],
+    "Contribution.noise_seed": [
+        "dpdpca_protocol/records/seeded_noise.py sha256(key)",
+        "dpdpca_protocol/records/seeded_noise.py KeyStream(seed)",
+    ],
+    "IdentityKey": ["dpdpca_protocol/wire/signing.py IdentityKey.generate"],
+    "Invitation": ["dpdpca_proxy/enrolment.py invite"],
+    "KemKey": ["dpdpca_protocol/wire/kem.py KemKey.generate"],
+    "Keyring": ["dpdpca_user_service/keyring.py Keyring.close"],
+    "MadeKey": [
+        "dpdpca_user_service/work.py make_key",
+        "dpdpca_user_service/work.py make_pads_key",
+    ],
+    "Padded": ["dpdpca_protocol/release/ciphers.py Pads.encrypt"],
+    "PadsSecret": ["dpdpca_protocol/pads/keys.py PadsSecret.generate"],
+    "PairKey": ["dpdpca_protocol/pads/masks.py derive(shared_secret)"],
+    "SecretKey": ["dpdpca_protocol/paillier/primes.py random_safe_prime"],
+    "ShareKeys": [
+        "dpdpca_protocol/pads/keys.py ShareKeys.draw",
+        "dpdpca_protocol/pads/streams.py ChaCha20(pad_key)",
+        "dpdpca_protocol/pads/streams.py digest(salt_key)",
+    ],
+    "StudyFiles": ["dpdpca_proxy/studies.py accept_manifest", "dpdpca_proxy/study_files.py StudyFiles.write"],
+}
+"""Each type that shows no content, or not all of it: the places whose mutants make its secrets public."""
+
+OPEN_TYPES = {
+    "DataLocation": "an address may hold a password that the owner chose",
+    "SqlSource": "an address may hold a password that the owner chose",
+    "Digest": "shown in part, because it is long",
+    "_Required": "a word in a table",
+}
+
+
+@lru_cache(maxsize=1)
+def hiding_types() -> set[str]:
+    """Every class of the product that says itself how it is shown, and every field that is not shown."""
+    found = set()
+    for wing in WINGS:
+        for path in sorted((ROOT / wing).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    found |= _hidden_in(node)
+    return found
+
+
+def _hidden_in(kind: ast.ClassDef) -> set[str]:
+    found = set()
+    for node in kind.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "__repr__":
+            found.add(kind.name)
+        if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Call):
+            said = {word.arg: ast.unparse(word.value) for word in node.value.keywords}
+            # A field that is computed from the others holds nothing of its own.
+            if said.get("repr") == "False" and "init" not in said:
+                found.add(f"{kind.name}.{ast.unparse(node.target)}")
+    return found
+
 
 @lru_cache(maxsize=1)
 def places() -> dict[str, Path]:

@@ -21,7 +21,17 @@ from folders import files_below
 from proxy_world import ProxyWorld
 from reference_data import Seeded
 from scripted import SILENCE
-from secret_mutants import NO_SECRETS, ROOT, SECRETS, mutants, node_of, places
+from secret_mutants import (
+    NO_SECRETS,
+    OPEN_TYPES,
+    ROOT,
+    SECRET_TYPES,
+    SECRETS,
+    hiding_types,
+    mutants,
+    node_of,
+    places,
+)
 from small_studies import KINDS
 from study_parties import MakeManifest
 
@@ -78,6 +88,14 @@ def test_every_place_that_draws_or_uses_a_key_is_a_secret_with_a_mutant_or_none_
     assert set(places()) == SECRETS.keys() | NO_SECRETS.keys()
     assert not SECRETS.keys() & NO_SECRETS.keys()
     assert all(NO_SECRETS.values())
+
+
+def test_every_type_that_hides_its_content_has_a_mutant_or_is_no_secret_with_a_reason() -> None:
+    assert hiding_types() == SECRET_TYPES.keys() | OPEN_TYPES.keys()
+    assert not SECRET_TYPES.keys() & OPEN_TYPES.keys()
+    for kind, where in SECRET_TYPES.items():
+        assert where, kind
+        assert set(where) <= SECRETS.keys(), kind
 
 
 def test_every_secret_names_a_test_that_exists_and_its_mutant_changes_the_module() -> None:
