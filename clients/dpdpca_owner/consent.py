@@ -29,8 +29,8 @@ _COLLUSION = (
 _BLINDED = (
     "Only the sum over all named owners can be opened, even if the proxy and the data user work together. If"
     " other owners work with them, they can open the sum over the remaining owners. If ALL other owners work"
-    " with them, they can open your share, and only your own part of the noise protects your records. This"
-    " protection is computational."
+    " with them, they can open your share: it shows your exact number of records, and only your own part of"
+    " the noise protects your records. This protection is computational."
 )
 _FINAL = (
     "BLINDED: all named owners must send a share, or nothing is released. A share cannot be replaced. Once"
@@ -309,7 +309,7 @@ class ConsentSheet:
         least, most = manifest.min_owners, manifest.max_owners
         lines = [f"at least {least} and at most {most} owners; you can rely only on the {least}"]
         if manifest.is_blinded:
-            lines = [f"exactly these {least} owners, you included:"]
+            lines = [f"exactly these {least} owners:"]
         elif manifest.participants:
             lines[0] += f"; {len(manifest.participants)} are named:"
         if manifest.participants:
@@ -340,12 +340,17 @@ class ConsentSheet:
             )
         lines.append(records)
         when = time_text(manifest.closes_at)
-        lines.append(
-            f"closes when all named owners have joined, and no later than {when}"
-            if manifest.closing == "when-complete"
-            else f"closes on {when}"
-        )
-        if not manifest.is_blinded:
+        if manifest.is_blinded:
+            lines.append(
+                f"closes when all named owners have joined; if one of them is missing on {when}, the study"
+                " fails"
+            )
+        else:
+            lines.append(
+                f"closes when all named owners have joined, and no later than {when}"
+                if manifest.closing == "when-complete"
+                else f"closes on {when}"
+            )
             lines.append(
                 f"the data user may close earlier, with {least} owners or more; all parties can see this"
             )
