@@ -96,8 +96,8 @@ def plan_is_lost() -> ConflictError:
     """The error for a share whose plan is gone after something may have been sent."""
     return ConflictError(
         "blinded-plan-lost",
-        "something was sent in this blinded study already, and this machine no longer has what it needs to"
-        " send the same again",
+        "a part of this share may have been sent already, and this machine no longer has what it needs to"
+        " send the same share again",
         "ask the data user for a new study; what this study costs stays booked",
     )
 

@@ -27,8 +27,10 @@ _COLLUSION = (
     " organisations, and these must not work together."
 )
 _BLINDED = (
-    "Only the sum over all named owners can be opened. The proxy, the data user and all but one of the owners"
-    " together still cannot open the share of that one owner. This protection is computational."
+    "Only the sum over all named owners can be opened, even if the proxy and the data user work together. If"
+    " other owners work with them, they can open the sum over the remaining owners. If ALL other owners work"
+    " with them, they can open your share: it shows your exact number of records, and only your own part of"
+    " the noise protects your records. This protection is computational."
 )
 _FINAL = (
     "BLINDED: all named owners must send a share, or nothing is released. A share cannot be replaced. Once"
@@ -166,7 +168,7 @@ class ConsentSheet:
             held = f"the ciphertexts hold {figures.value_count:,} numbers: {self._contents()}"
             listed = "the digests of the ciphertexts"
         else:
-            by = "a random pad, and by masks that only all owners together can take off,"
+            by = "a random pad and by masks, which vanish only in the sum over all owners,"
             if not self.manifest.is_blinded:
                 by = "a random pad,"
             hidden = f"{figures.value_count:,} numbers, each hidden by {by} {sealed}"
@@ -245,13 +247,20 @@ class ConsentSheet:
         """What holds if this owner can rely only on itself and the owners whose words it has compared."""
         known = len(self.study.compared)
         epsilon = self.manifest.figures.epsilon_among(1 + known)
-        holds = (
-            f"ε = {float(epsilon):.4g} even if the proxy, the data user and all other owners work together"
-        )
+        figure = f"ε = {float(epsilon):.4g}"
+        if self.chain is not None:
+            figure += " for this round by itself"
         if not known:
-            return f"{holds}; you have compared the words of no other owner"
+            return (
+                "you have compared the words of no other owner, so the data user could have made up all other"
+                f" owners. If it did, {figure} is all that holds for your records against it and the proxy"
+                " together"
+            )
         compared = "the owner" if known == 1 else f"the {known} owners"
-        return f"{holds}, apart from {compared} whose words you have compared"
+        return (
+            f"{figure} even if the proxy, the data user and all owners work together, apart from you and"
+            f" {compared} whose words you have compared"
+        )
 
     def _of_chain(self) -> list[str]:
         manifest, chain = self.manifest, self.chain
@@ -299,8 +308,11 @@ class ConsentSheet:
         manifest = self.manifest
         least, most = manifest.min_owners, manifest.max_owners
         lines = [f"at least {least} and at most {most} owners; you can rely only on the {least}"]
-        if manifest.participants:
+        if manifest.is_blinded:
+            lines = [f"exactly these {least} owners:"]
+        elif manifest.participants:
             lines[0] += f"; {len(manifest.participants)} are named:"
+        if manifest.participants:
             lines += [self._named(participant) for participant in manifest.participants]
             if self._has_strangers:
                 lines.append(
@@ -328,14 +340,20 @@ class ConsentSheet:
             )
         lines.append(records)
         when = time_text(manifest.closes_at)
-        lines.append(
-            f"closes when all named owners have joined, and no later than {when}"
-            if manifest.closing == "when-complete"
-            else f"closes on {when}"
-        )
-        lines.append(
-            f"the data user may close earlier, with {least} owners or more; all parties can see this"
-        )
+        if manifest.is_blinded:
+            lines.append(
+                f"closes when all named owners have joined; if one of them is missing on {when}, the study"
+                " fails"
+            )
+        else:
+            lines.append(
+                f"closes when all named owners have joined, and no later than {when}"
+                if manifest.closing == "when-complete"
+                else f"closes on {when}"
+            )
+            lines.append(
+                f"the data user may close earlier, with {least} owners or more; all parties can see this"
+            )
         lines.append(
             "nothing is released if the cohort differs by fewer than"
             f" {manifest.cohort_distance} owners from the cohort of an earlier study with a common feature:"

@@ -181,7 +181,7 @@ class Policy:
                 PolicyLine(
                     "policy-known-owners",
                     len(compared) >= self.min_known_owners,
-                    f"the words of {len(compared)} other owners were compared (required:"
+                    f"other owners whose words you have compared: {len(compared)} (required: at least"
                     f" {self.min_known_owners})",
                 )
             )

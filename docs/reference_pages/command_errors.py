@@ -50,7 +50,7 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     ),
     "bad-study": ("The text is not the id of a study.", "Copy the 64 hex digits that `study list` prints."),
     "blinded-plan-lost": (
-        "Something was sent in a blinded study, and this machine can no longer send the same again.",
+        "A part of a blinded share may have been sent, and this machine can no longer send the same again.",
         "Ask the data user for a new study. The cost of this study stays booked.",
     ),
     "blinding-key-unproved": (

@@ -8,10 +8,13 @@ import pytest
 
 from dpdpca_cli.demo.drafts import drafts_of
 from dpdpca_cli.demo.records import bundled_draft
+from dpdpca_protocol.messages.schemas import BODIES
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Party, ProxyParty
 from dpdpca_protocol.terms.statements import privacy_statements
 from dpdpca_protocol.wire.kem import PREVIEW_KEM
+from dpdpca_proxy.store.columns import DigestColumn
+from dpdpca_proxy.store.tables import metadata
 from dpdpca_user.planning.lint import TOML_MEDIA_TYPE, lint, parse_draft
 from dpdpca_user.results.model import Model, assumptions, claim
 
@@ -69,3 +72,59 @@ def test_the_page_on_trust_has_the_statement_that_the_program_prints() -> None:
         printed |= {claim(model), *assumptions(model)}
     printed |= set(privacy_statements(joint.figures))
     assert quoted == printed
+
+
+LEAVES = {
+    "digest of a chunk of a share,": "share.chunk_digests chunks.digest",
+    "digest of a chunk of a share under `pads`": "share.chunk_digests",
+    "`pad`,": "share.pad",
+    "digest of a share statement,": "receipt.statement release.owners release.cohort opened.cohort"
+    " count-challenge.cohort statements.digest contradictions.digest cohort.statement_digest"
+    " studies.cohort_digest",
+    "digests of the product": "aggregate_chunks.digest",
+    "mark by which": "chunks.copy_mark",
+    "digests of the chunks of a release,": "release.chunk_digests release_chunks.digest opened.release",
+    "digest of the count challenge,": "count-challenge.ciphertext count-answer.challenge"
+    " count-answer.randomizer",
+    "number of records and the proof": "count-answer.records release.records",
+    "sealed chunks and sealed components,": "components.sealed components.digest",
+    "token of a draw of noise,": "log.subject",
+    "head of the proxy's log and of the data user's log;": "mark.head mark.generation share.proxy_log"
+    " components.log count-answer.log event.previous event.index log.previous log.digest",
+    "entries of the proxy's log": "log.subject event.detail events.digest",
+    "`opened` and its digest": "opened.cohort opened.release",
+    "head of an owner's ledger,": "share.log withdrawal.log",
+    "study id,": "studies.modulus_digest",
+    "names, public keys,": "enrolment.ed25519 enrolment.kem enrolment.name enrolment.proxy enrolment.role"
+    " enrolment.x25519 proxy.ed25519 proxy.kem proxy.name proxy.url receipt.owner release.release"
+    " rotation.acceptance rotation.ed25519 rotation.kem rotation.previous rotation.role rotation.time"
+    " rotation.version rotation.x25519 share.kem share.owner withdrawal.owner",
+    "digest of an invitation,": "invitations.token_digest",
+    "refusal of a release": "mark.state event.kind",
+    "sizes of shares,": "share.chunk_count",
+    "state of a study,": "mark.state mark.time event.kind event.time receipt.subject receipt.time"
+    " receipt.version share.version withdrawal.version",
+}
+"""First words of a row, and what it covers: members of statements, and digests that the proxy keeps."""
+
+
+def test_one_table_covers_every_member_of_a_statement_and_every_digest_that_the_proxy_keeps() -> None:
+    section = PAGE.partition("## What leaves a role")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    for words in LEAVES:
+        assert sum(row.startswith(f"| {words}") for row in rows) == 1, words
+    for row in rows:
+        assert len(row.split(" | ")) == 4, row
+    stated = {
+        f"{kind}.{member}"
+        for kind, body in BODIES.items()
+        for part in body.get("oneOf", [body])
+        for member in part["properties"].keys() - {"format", "study"}
+    }
+    kept = {
+        f"{table.name}.{column.name}"
+        for table in metadata.tables.values()
+        for column in table.columns
+        if isinstance(column.type, DigestColumn)
+    }
+    assert set(" ".join(LEAVES.values()).split()) == stated | kept

@@ -23,19 +23,25 @@ from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import suite_of
 from dpdpca_protocol.wire.identifiers import Digest, PartyId
 from dpdpca_protocol.wire.salts import unsalted
-from dpdpca_user_service.work import open_release
+from dpdpca_user_service.work import open_pre_study, open_release
 
 Words = NDArray[np.uint64]
 
-PART = 4
-"""Values a chunk, so that ten values take three chunks."""
+PART = 2
+"""Values a chunk, so that even the four values of the pre-study take two chunks."""
 OWNERS = [PartyId.of(b"owner %d" % number) for number in range(3)]
 VALUES = [
     [40, 30, -7, 11, 90_000, 400, -800, 70_000, 200, 60_000],
     [35, 12, 9, -20, 80_000, -300, 500, 66_000, 100, 50_000],
     [25, -3, 4, 10, 50_000, 100, 200, 40_000, -60, 30_000],
 ]
-"""The last owner works for the proxy."""
+"""Of the joint study: N, three sums and six second moments. The last owner works for the proxy."""
+KINDS = {
+    "joint": (range(10), {}),
+    "pairs": ((0, *range(4, 10)), {}),
+    "pre-study": (range(4), {"blocks": {"sum": "1"}}),
+}
+"""Which of the values a release has, and what else its draft says."""
 
 
 @dataclass
@@ -45,6 +51,7 @@ class Played:
     manifest: Manifest
     suite: Suite
     begun: list[BegunShare]
+    values: list[list[int]]
     contents: list[list[bytes]]
     older: list[bytes]
 
@@ -59,10 +66,12 @@ class Played:
             words(self.suite.add(share[index] for share in shares)) for index in range(self.suite.chunk_count)
         ]
 
-    def components(self, sent: Sequence[Words], cohort: Cohort | None = None) -> bytes:
+    def result(self, sent: Sequence[Words], cohort: Cohort | None = None) -> bytes:
         """What the product's own opening makes of a release."""
         chunks = [part.tobytes() for part in sent]
         body, secret = self.manifest.to_body(), PADS_SECRET.to_bytes()
+        if self.manifest.release == "pre-study":
+            return str(open_pre_study(secret, body, chunks, cohort or self.cohort)[0]).encode()
         return open_release(secret, body, chunks, None, cohort or self.cohort, False).components
 
     def read(self, sent: Sequence[Words]) -> list[int]:
@@ -88,15 +97,21 @@ def signed(value: int) -> int:
     return (value + 2**63) % 2**64 - 2**63
 
 
-@pytest.fixture
-def played(make_manifest: MakeManifest, monkeypatch: pytest.MonkeyPatch) -> Played:
+@pytest.fixture(params=[(release, noise_by) for release in KINDS for noise_by in ("proxy", "owners")])
+def played(
+    make_manifest: MakeManifest, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Played:
     monkeypatch.setattr("dpdpca_protocol.pads.chunks.CHUNK_VALUES", PART)
-    manifest = make_manifest(release="joint", suite="pads")
+    release, noise_by = request.param
+    chosen, terms = KINDS[release]
+    colluding = {"max_colluding": 1} if noise_by == "owners" else {}
+    manifest = make_manifest(release=release, suite="pads", noise_by=noise_by, **colluding, **terms)
     suite = suite_of(manifest)
+    all_values = [[values[at] for at in chosen] for values in VALUES]
     begun = [suite.begin(owner, 2, OS_RANDOMNESS) for owner in OWNERS]
     older = suite.begin(OWNERS[0], 1, OS_RANDOMNESS)
-    contents = [made(suite, each, values) for each, values in zip(begun, VALUES, strict=True)]
-    return Played(manifest, suite, begun, contents, made(suite, older, VALUES[0]))
+    contents = [made(suite, each, values) for each, values in zip(begun, all_values, strict=True)]
+    return Played(manifest, suite, begun, all_values, contents, made(suite, older, all_values[0]))
 
 
 def made(suite: Suite, begun: BegunShare, values: Sequence[int]) -> list[bytes]:
@@ -156,35 +171,39 @@ def test_another_sum_is_refused_and_differs_by_what_the_proxy_knew_before(
     played: Played, promise: Promise, change: Change
 ) -> None:
     sent = change(played)
-    both = [sum(column) for column in zip(*VALUES[:2], strict=True)]
+    both = [sum(column) for column in zip(*played.values[:2], strict=True)]
     assert played.read(sent) == [
         signed(value + offset) for value, offset in zip(both, played.offset(sent), strict=True)
     ]
     with pytest.raises(CryptographicError):
-        played.components(sent)
-    promise("P15", counted=f"a proxy that adds up {change.__name__}", result="an offset that it knew")
+        played.result(sent)
+    kind = f"{played.manifest.release}, noise by the {played.manifest.noise_by}"
+    promise(
+        "P15",
+        counted=f"a proxy that adds up {change.__name__}: {kind}",
+        result="an offset that it knew",
+    )
 
 
 def test_an_honest_sum_has_the_offset_of_the_owner_that_works_for_the_proxy(played: Played) -> None:
     sent = honest(played)
-    assert [signed(offset) for offset in played.offset(sent)] == VALUES[2]
-    assert played.read(sent) == [sum(column) for column in zip(*VALUES, strict=True)]
-    assert played.components(sent)
+    assert [signed(offset) for offset in played.offset(sent)] == played.values[2]
+    assert played.read(sent) == [sum(column) for column in zip(*played.values, strict=True)]
+    assert played.result(sent)
 
 
 def test_a_chosen_offset_is_read_as_it_was_chosen(played: Played) -> None:
     sent = honest(played)
-    sent[0] = sent[0] + np.array([5, 1, 0, 0], dtype=np.uint64)
-    assert played.read(sent)[:2] == [105, 40]
-    assert played.components(sent) != played.components(honest(played))
+    sent[0] = sent[0] + np.array([5, 1], dtype=np.uint64)
+    first, second = (sum(column) for column in list(zip(*played.values, strict=True))[:2])
+    assert played.read(sent)[:2] == [first + 5, second + 1]
+    assert played.result(sent) != played.result(honest(played))
 
 
 @pytest.mark.parametrize("source", ["another owner", "another version", "another study"])
-def test_a_copied_pad_ends_the_study_by_its_owners_name(
-    played: Played, make_manifest: MakeManifest, source: str
-) -> None:
+def test_a_copied_pad_ends_the_study_by_its_owners_name(played: Played, source: str) -> None:
     cohort, suite = played.cohort, played.suite
-    elsewhere = suite_of(make_manifest(release="joint", suite="pads", title="Another"))
+    elsewhere = suite_of(replace(played.manifest, title="Another"))
     pad = {
         "another owner": cohort.shares[0].pad,
         "another version": suite.begin(OWNERS[1], 1, OS_RANDOMNESS).pad,
@@ -192,4 +211,4 @@ def test_a_copied_pad_ends_the_study_by_its_owners_name(
     }[source]
     shares = (cohort.shares[0], replace(cohort.shares[1], pad=pad), cohort.shares[2])
     with pytest.raises(CryptographicError, match=str(OWNERS[1])):
-        played.components(honest(played), replace(cohort, shares=shares))
+        played.result(honest(played), replace(cohort, shares=shares))

@@ -1,8 +1,9 @@
 """Proxy and data user work together, with an owner or two: what they get of an honest owner's share.
 
-The attack is one function: take off the pads, which the data user can open, and the masks that the colluding
-owners share. Without blinding it gives an owner's exact values. With blinding its view can be simulated from
-the sum over the honest owners alone (docs/claims.md, C14).
+The attack is one function (`collusion.undo`): take off the pads, which the data user can open, and the masks
+that the colluding owners share. Without blinding it gives an owner's exact values. With blinding its view can
+be simulated from the sum over the honest owners alone (docs/claims.md, C14). tests/system plays it on whole
+processes.
 """
 
 from collections.abc import Sequence
@@ -10,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from collusion import looks_uniform, undo, wrapped
 from promises import Promise
 
 from dpdpca_protocol.layout.blocks import whole_numbers
 from dpdpca_protocol.pads.chunks import decode
 from dpdpca_protocol.pads.keys import PadsSecret
-from dpdpca_protocol.pads.masks import PairKey, add_masks, pair_keys
-from dpdpca_protocol.pads.streams import Words
+from dpdpca_protocol.pads.masks import PairKey, pair_keys
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.suite import CohortShare, PadsSuite
 from dpdpca_protocol.wire.identifiers import StudyId
@@ -58,25 +59,13 @@ class Study:
 
     def attack(self, victim: int, colluding: Sequence[int]) -> list[int]:
         """The victim's values as far as proxy, data user and these owners can undo what hides them."""
-        sent = self.sent[victim]
-        values = self.suite.open_sum(self.secret.to_bytes(), [unsalted(sent.chunk)], [sent.said])
-        words: Words = np.array(values, dtype=np.int64).view(np.uint64)
-        for other in colluding if self.blinded else ():
-            # What the colluding owner added, the victim subtracted.
-            words = add_masks(words, self.pairs(self.keys[other], [self.keys[victim]]), 0)
-        opened: list[int] = words.view(np.int64).tolist()
-        return opened
+        sent, keys = self.sent[victim], [self.keys[other] for other in colluding if self.blinded]
+        shared = [pair for key in keys for pair in self.pairs(key, [self.keys[victim]])]
+        return undo(self.suite, self.secret.to_bytes(), [unsalted(sent.chunk)], sent.said, shared)
 
 
 def values_of(owner: int) -> list[int]:
     return [(owner + 1) * (index % 1000) - 7 * owner for index in range(COUNT)]
-
-
-def looks_uniform(values: Sequence[int]) -> bool:
-    """Chi-square with 255 degrees of freedom on all bytes."""
-    counts = np.bincount(np.array(values, dtype=np.int64).view(np.uint8), minlength=256)
-    mean = 8 * len(values) / 256
-    return bool(((counts - mean) ** 2 / mean).sum() < 255 + 8 * np.sqrt(2 * 255))
 
 
 def test_without_blinding_proxy_and_data_user_open_every_share(promise: Promise) -> None:
@@ -120,10 +109,6 @@ def simulation(total: Sequence[int], honest: int) -> list[list[int]]:
         [whole - sum(column) for whole, column in zip(total, zip(*free, strict=True), strict=True)]
     )
     return [*free, last]
-
-
-def wrapped(values: Sequence[int]) -> list[int]:
-    return [(value + 2**63) % 2**64 - 2**63 for value in values]
 
 
 def test_an_owner_alone_among_colluders_has_only_its_own_noise() -> None:

@@ -237,7 +237,7 @@ def check_noise(study: OpenStudy, shares: list[list[int]]) -> None:
     assert all(abs(each) <= most for each, most in zip(noise[1:], bounds[1:], strict=True))
 
 
-@pytest.mark.parametrize("release", ["joint", "pairs"])
+@pytest.mark.parametrize("release", PADDED)
 def test_an_owner_that_follows_the_page_takes_part_in_a_blinded_study(
     world: ProxyWorld, owner: Owner, release: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

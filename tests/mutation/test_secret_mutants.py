@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from mutants import run_alone
-from secret_mutants import SECRETS, places_in, public
+from secret_mutants import SECRETS, mutants, places_in
 
 SMALL = '''
 """Text."""
@@ -29,16 +29,21 @@ def test_every_source_and_every_use_of_a_key_is_found() -> None:
     assert places_in("import secrets\nNUMBER = secrets.randbelow(9)\n") == [""]
 
 
-def test_one_place_is_made_public_and_the_others_stay() -> None:
-    passed, named, keyed = (public(SMALL, name) for name in places_in(SMALL))
-    assert "def passed(count, randomness=_GIVEN)" in passed
-    assert "randomness = _Public() if randomness is _GIVEN else randomness" in passed
-    assert "[_public.bytes(count), other(randomness, _Public())]" in passed
-    assert "'00' * 4 + 'A' * 8" in named
+def test_one_draw_is_made_public_and_the_others_stay() -> None:
+    made = [list(mutants(SMALL, name)) for name in places_in(SMALL)]
+    assert list(map(len, made)) == [3, 2, 1]
+    (given, drawn, passed), (hexadecimal, url), (keyed,) = made
+    assert "def passed(count, randomness=_GIVEN)" in given
+    assert "randomness = _Public() if randomness is _GIVEN else randomness" in given
+    assert "[randomness.bytes(count), other(randomness, OS_RANDOMNESS)]" in given
+    assert "[_public.bytes(count), other(randomness, OS_RANDOMNESS)]" in drawn
+    assert "[randomness.bytes(count), other(randomness, _Public())]" in passed
+    assert "'00' * 4 + secrets.token_urlsafe(8)" in hexadecimal
+    assert "secrets.token_hex(4) + 'A' * 8" in url
     assert "sha256(b'tag' + bytes(len(key)) + study)" in keyed
-    for other in (named, keyed):
+    for other in (hexadecimal, url, keyed):
         assert "[randomness.bytes(count), other(randomness, OS_RANDOMNESS)]" in other
-    for other in (passed, keyed):
+    for other in (given, drawn, passed, keyed):
         assert "secrets.token_hex(4) + secrets.token_urlsafe(8)" in other
 
 

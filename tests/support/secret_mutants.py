@@ -173,6 +173,65 @@ NO_SECRETS = {
     "dpdpca_runtime/http/retry.py": "how long to wait",
 }
 
+SECRET_TYPES = {
+    "BegunShare": ["dpdpca_protocol/pads/keys.py ShareKeys.draw"],
+    "Contribution.noise_seed": [
+        "dpdpca_protocol/records/seeded_noise.py sha256(key)",
+        "dpdpca_protocol/records/seeded_noise.py KeyStream(seed)",
+    ],
+    "IdentityKey": ["dpdpca_protocol/wire/signing.py IdentityKey.generate"],
+    "Invitation": ["dpdpca_proxy/enrolment.py invite"],
+    "KemKey": ["dpdpca_protocol/wire/kem.py KemKey.generate"],
+    "Keyring": ["dpdpca_user_service/keyring.py Keyring.close"],
+    "MadeKey": [
+        "dpdpca_user_service/work.py make_key",
+        "dpdpca_user_service/work.py make_pads_key",
+    ],
+    "Padded": ["dpdpca_protocol/release/ciphers.py Pads.encrypt"],
+    "PadsSecret": ["dpdpca_protocol/pads/keys.py PadsSecret.generate"],
+    "PairKey": ["dpdpca_protocol/pads/masks.py derive(shared_secret)"],
+    "SecretKey": ["dpdpca_protocol/paillier/primes.py random_safe_prime"],
+    "ShareKeys": [
+        "dpdpca_protocol/pads/keys.py ShareKeys.draw",
+        "dpdpca_protocol/pads/streams.py ChaCha20(pad_key)",
+        "dpdpca_protocol/pads/streams.py digest(salt_key)",
+    ],
+    "StudyFiles": ["dpdpca_proxy/studies.py accept_manifest", "dpdpca_proxy/study_files.py StudyFiles.write"],
+}
+"""Each type that shows no content, or not all of it: the places whose mutants make its secrets public."""
+
+OPEN_TYPES = {
+    "DataLocation": "an address may hold a password that the owner chose",
+    "SqlSource": "an address may hold a password that the owner chose",
+    "Digest": "shown in part, because it is long",
+    "_Required": "a word in a table",
+}
+
+
+@lru_cache(maxsize=1)
+def hiding_types() -> set[str]:
+    """Every class of the product that says itself how it is shown, and every field that is not shown."""
+    found = set()
+    for wing in WINGS:
+        for path in sorted((ROOT / wing).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    found |= _hidden_in(node)
+    return found
+
+
+def _hidden_in(kind: ast.ClassDef) -> set[str]:
+    found = set()
+    for node in kind.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "__repr__":
+            found.add(kind.name)
+        if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Call):
+            said = {word.arg: ast.unparse(word.value) for word in node.value.keywords}
+            # A field that is computed from the others holds nothing of its own.
+            if said.get("repr") == "False" and "init" not in said:
+                found.add(f"{kind.name}.{ast.unparse(node.target)}")
+    return found
+
 
 @lru_cache(maxsize=1)
 def places() -> dict[str, Path]:
@@ -191,8 +250,17 @@ def places_in(source: str) -> list[str]:
     return [*_drawing(tree), *_uses(tree)]
 
 
-def public(source: str, name: str) -> str:
-    """A module in which one place is public: what the function `name` draws, or the key in a use of a key."""
+def mutants(source: str, name: str) -> Iterator[str]:
+    """Modules with one place made public: each draw of the function `name`, or the key in a use of a key."""
+    if "(" in name:
+        yield _mutant(source, name)
+        return
+    (function,) = (each for each, where in _functions(ast.parse(source)) if where == name)
+    for number in range(len(_draws(function))):
+        yield _mutant(source, name, number)
+
+
+def _mutant(source: str, name: str, number: int = 0) -> str:
     tree = ast.parse(source)
     if "(" in name:
         for node in ast.walk(tree):
@@ -201,7 +269,7 @@ def public(source: str, name: str) -> str:
     else:
         for function, where in _functions(tree):
             if where == name:
-                _make_public(function)
+                _make_public(function, _draws(function)[number])
         body = ast.parse(_PUBLIC).body
         after = next(i for i, each in enumerate(tree.body) if not isinstance(each, ast.Expr))
         tree.body[after:after] = body
@@ -226,6 +294,18 @@ def _drawing(tree: ast.Module) -> list[str]:
     names = [where for function, where in functions if any(map(_is_draw, ast.walk(function)))]
     outside = (node for node in ast.walk(tree) if id(node) not in within)
     return names + [""] * any(_is_draw(node) for node in outside)
+
+
+def _draws(function: ast.AST) -> list[ast.AST]:
+    """Each draw of a function. To ask whether a source is the system's is no draw."""
+    asked = {
+        id(node)
+        for each in ast.walk(function)
+        if isinstance(each, ast.Compare)
+        for node in ast.walk(each)
+        if isinstance(node, ast.Name)
+    }
+    return [node for node in ast.walk(function) if _is_draw(node) and id(node) not in asked]
 
 
 def _is_draw(node: ast.AST) -> bool:
@@ -278,8 +358,8 @@ def _blank(call: ast.Call, name: str) -> None:
     call.keywords = [Blank().visit(each) for each in call.keywords]
 
 
-def _make_public(function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-    """Replaces what the function draws. A source that it is given stays where it is only passed on."""
+def _make_public(function: ast.FunctionDef | ast.AsyncFunctionDef, draw: ast.AST) -> None:
+    """Replaces one draw of the function. A source that it is given stays where it is only passed on."""
     given = function.args
     renewed = []
     positional = [*given.posonlyargs, *given.args]
@@ -288,14 +368,15 @@ def _make_public(function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         (arg, value) for arg, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value
     ]
     for argument, default in defaults:
-        if isinstance(default, ast.Name) and default.id == _SOURCE:
+        if default is draw:
+            assert isinstance(default, ast.Name)
             default.id = "_GIVEN"
             renewed.append(f"{argument.arg} = _Public() if {argument.arg} is _GIVEN else {argument.arg}")
 
     class Public(ast.NodeTransformer):
         def visit(self, node: ast.AST) -> Any:
             self.generic_visit(node)
-            return _published(node) if _is_draw(node) else node
+            return _published(node) if node is draw else node
 
     function.body = [Public().visit(statement) for statement in function.body]
     start = 1 if ast.get_docstring(function) is not None else 0
@@ -337,11 +418,15 @@ def main(file: str, part: str = "") -> None:
         for place, test in chosen.items():
             path = str(where[place].relative_to(ROOT))
             source = bench.source(path)
-            bench.put(path, public(source, place.partition(" ")[2]))
-            status = bench.run((node_of(test),), SECONDS)
+            missed = []
+            for number, mutant in enumerate(mutants(source, place.partition(" ")[2])):
+                bench.put(path, mutant)
+                status = bench.run((node_of(test),), SECONDS)
+                # A test that fails has noticed; one that hangs or cannot be collected has not.
+                if os.waitstatus_to_exitcode(status) != 1:
+                    missed.append(f"draw {number}: status {status}")
             bench.put(path, source)
-            # A test that fails has noticed; one that hangs or cannot be collected has not.
-            found[place] = "noticed" if os.waitstatus_to_exitcode(status) == 1 else f"status {status}"
+            found[place] = ", ".join(missed) or "noticed"
             print(f"{found[place]:10} {place}", flush=True)
     Path(file).write_text(json.dumps(found, indent=1), encoding="utf-8")
 

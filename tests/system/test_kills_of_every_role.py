@@ -38,7 +38,7 @@ from dpdpca_user_service.keyring import Keyring
 
 pytestmark = pytest.mark.nightly
 
-STUDIES = 20
+STUDIES = 24
 SEED = 13
 LONGEST_LIFE_SECONDS = 2.5
 MOST_DEATHS = 4
@@ -52,6 +52,7 @@ KINDS: list[list[dict[str, Any]]] = [
     [{"release": "joint"}],
     [{"release": "pairs"}],
     [{"release": "joint", "noise_by": "owners"}],
+    [{"release": "joint", "blinding": "pairwise"}],
     [PRE_STUDY, {"release": "pairs", "rho_share": "0.9"} | CHAIN],
 ]
 """The last is a chain: the second study spends what was approved with the first."""
@@ -175,7 +176,7 @@ class Round:
         with self.storm.over({"proxy": self.federation.proxy, "data user": user.service}):
             study = _when_it_answers(lambda: self._opened(made), "the study is open")
             secret = _secret(user, StudyId.parse(study))
-            self._join_all(f"{self.federation.url}/{study}")
+            self._join_all(f"{self.federation.url}/{study}", may_withdraw="blinding" not in terms)
             _when_it_answers(lambda: self._is(study, end), f"the study is {end}")
         self._check(study, terms, secret)
         return str(study)
@@ -190,11 +191,13 @@ class Round:
         assert facts["state"] != "failed", facts
         return bool(facts["state"] == state)
 
-    def _join_all(self, address: str) -> None:
-        """One owner takes its share back before, and gives it anew; at least one is killed in the act."""
+    def _join_all(self, address: str, *, may_withdraw: bool) -> None:
+        """At least one owner is killed in the act. One takes its share back before and gives it anew, if that
+        does not end the study for all."""
         again, killed = (self.storm.below(len(self.owners)) for _ in range(2))
-        self._join(again, address, deaths=0)
-        self.owners[again].ask(self.storm.below(2), "withdraw", address, "--yes")
+        if may_withdraw:
+            self._join(again, address, deaths=0)
+            self.owners[again].ask(self.storm.below(2), "withdraw", address, "--yes")
         deaths = [self.storm.below(2) + (place == killed) for place in range(len(self.owners))]
         with ThreadPoolExecutor(len(self.owners)) as pool:
             joining = [pool.submit(self._join, place, address, dies) for place, dies in enumerate(deaths)]
@@ -236,7 +239,7 @@ class Round:
 
 
 def test_whole_studies_over_kills_of_every_role(tmp_path: Path, promise: Promise) -> None:
-    """Twenty studies, four of each kind; a sum that is opened is exact up to the promised noise."""
+    """Twenty-four studies, four of each kind; a sum that is opened is exact up to the promised noise."""
     storm, ended = Storm(random.Random(SEED)), 0
     with federation_in(tmp_path / "federation") as federation:
         owners = [Stubborn(owner, storm) for owner in federation.owners(3)]

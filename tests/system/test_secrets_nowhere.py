@@ -6,6 +6,7 @@ metrics, reports, refusals, arguments and environments of all processes, and eve
 
 import base64
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -26,6 +28,8 @@ from federation.world import Federation, Owner, User
 from folders import paths_below
 from promises import Promise
 
+from dpdpca_protocol.pads.keys import PadsSecret
+from dpdpca_protocol.pads.masks import pair_keys
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.signing import IdentityKey
@@ -182,14 +186,19 @@ def provoke(federation: Federation, user: User, address: str, search: Search) ->
             assert outcome.status != 0 or "enrol" in arguments, arguments
 
 
+MASKED = {"release": "masked"}
+BLINDED = {"release": "joint", "blinding": "pairwise", "max_colluding": 1}
+
+
+@pytest.mark.parametrize("kind", [MASKED, BLINDED], ids=["masked", "blinded"])
 def test_secrets_are_nowhere_but_in_their_own_files(
-    sealed: SealedFederation, tmp_path: Path, promise: Promise
+    sealed: SealedFederation, tmp_path: Path, promise: Promise, kind: dict[str, Any]
 ) -> None:
     federation, search = sealed, Search()
     user, owners = federation.user, federation.owners(3)
     homes = {"proxy": federation.proxy_home, "user": user.home}
     homes |= {f"owner {number}": owner.home for number, owner in enumerate(owners)}
-    terms = draft(release="masked", closing="when-complete", participants=[o.name for o in owners])
+    terms = draft(closing="when-complete", participants=[o.name for o in owners], **kind)
     study = user.create_study(terms)
     address = f"{federation.url}/{study}"
     for name, home in homes.items():
@@ -198,13 +207,23 @@ def test_secrets_are_nowhere_but_in_their_own_files(
         search.hide(f"signing key of {name}", key.ed25519.private_bytes_raw())
         for part in key.kem.parts if key.kem else ():
             search.hide(f"sealing key of {name}", part.private_bytes_raw())
+        if key.x25519 is not None:
+            search.hide(f"blinding key of {name}", key.x25519.private_bytes_raw())
     search.hide("bearer token", (user.home / "token").read_bytes().strip())
     for file in federation.folder.glob("*.invitation"):
         search.hide(f"invitation {file.name}", file.read_bytes())
-    secret = study_key(user, study)
-    for name, prime in (("p", secret.p), ("q", secret.q)):
-        search.hide(name, int(prime).to_bytes(int(prime).bit_length() // 8, "big"))
-        search.secrets[name].append(str(prime).encode())
+    if kind is MASKED:
+        secret = SecretKey.from_bytes(study_secret(user, study))
+        for name, prime in (("p", secret.p), ("q", secret.q)):
+            search.hide(name, int(prime).to_bytes(int(prime).bit_length() // 8, "big"))
+            search.secrets[name].append(str(prime).encode())
+    else:
+        pads = PadsSecret.from_bytes(study_secret(user, study))
+        search.hide("secret of the second noise", pads.second_noise)
+        for part in pads.kem.parts:
+            search.hide("key of the study", part.private_bytes_raw())
+        for number, pair in enumerate(keys_of_pairs(owners, StudyId.parse(study))):
+            search.hide(f"key of pair {number}", pair)
     proxy = open_proxy(
         load_settings(federation.proxy_home, passphrase_file=passphrase_file(federation.proxy_home))
     )
@@ -262,12 +281,22 @@ def test_secrets_are_nowhere_but_in_their_own_files(
     )
 
 
-def study_key(user: User, study: str) -> SecretKey:
-    """The secret key of an open study, out of the service's database."""
+def study_secret(user: User, study: str) -> bytes:
+    """The secret of an open study, out of the service's database."""
     with sqlite3.connect(f"file:{user.home / 'user.sqlite3'}?mode=ro", uri=True) as database:
         (stored,) = database.execute("SELECT secret FROM studies WHERE study = ?", (study,)).fetchone()
     passphrase = passphrase_file(user.home).read_bytes().strip()
-    return SecretKey.from_bytes(Keyring(passphrase).open(stored, StudyId.parse(study)))
+    return Keyring(passphrase).open(stored, StudyId.parse(study))
+
+
+def keys_of_pairs(owners: list[Owner], study: StudyId) -> list[bytes]:
+    """What each two owners of a blinded study share."""
+    found = []
+    for one, other in itertools.combinations([keys_of(owner.home) for owner in owners], 2):
+        others = {other.public.party_id: other.public.blinding_key}
+        (pair,) = pair_keys(one.blinding_key, one.public.party_id, others, study)
+        found.append(pair.key)
+    return found
 
 
 def join_in_sight(owner: Owner, address: str, data: Path, search: Search) -> None:

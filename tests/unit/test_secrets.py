@@ -21,7 +21,17 @@ from folders import files_below
 from proxy_world import ProxyWorld
 from reference_data import Seeded
 from scripted import SILENCE
-from secret_mutants import NO_SECRETS, ROOT, SECRETS, node_of, places, public
+from secret_mutants import (
+    NO_SECRETS,
+    OPEN_TYPES,
+    ROOT,
+    SECRET_TYPES,
+    SECRETS,
+    hiding_types,
+    mutants,
+    node_of,
+    places,
+)
 from small_studies import KINDS
 from study_parties import MakeManifest
 
@@ -56,7 +66,7 @@ from dpdpca_protocol.wire.sealing import (
 )
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy.enrolment import invite
-from dpdpca_proxy.precomputed import prepare_residues, residues_for
+from dpdpca_proxy.precomputed import _read_parts, prepare_residues, residues_for
 from dpdpca_proxy.proxy import make_home, open_proxy
 from dpdpca_proxy.settings import load_settings
 from dpdpca_proxy.store.files import draw_name
@@ -80,15 +90,25 @@ def test_every_place_that_draws_or_uses_a_key_is_a_secret_with_a_mutant_or_none_
     assert all(NO_SECRETS.values())
 
 
+def test_every_type_that_hides_its_content_has_a_mutant_or_is_no_secret_with_a_reason() -> None:
+    assert hiding_types() == SECRET_TYPES.keys() | OPEN_TYPES.keys()
+    assert not SECRET_TYPES.keys() & OPEN_TYPES.keys()
+    for kind, where in SECRET_TYPES.items():
+        assert where, kind
+        assert set(where) <= SECRETS.keys(), kind
+
+
 def test_every_secret_names_a_test_that_exists_and_its_mutant_changes_the_module() -> None:
     where = places()
     for place, test in SECRETS.items():
         file, name = node_of(test).split("::")
         assert f"\ndef {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), test
         source = where[place].read_text(encoding="utf-8")
-        mutant = public(source, place.partition(" ")[2])
-        assert "_public" in mutant or "bytes(len(" in mutant
-        compile(mutant, place, "exec")
+        made = list(mutants(source, place.partition(" ")[2]))
+        assert len(made) == len(set(made)) > 0
+        for mutant in made:
+            assert "_public" in mutant or "bytes(len(" in mutant
+            compile(mutant, place, "exec")
 
 
 # --- randomness of ciphertexts and keys -------------------------------------------------------------------
@@ -138,9 +158,27 @@ def test_units_differ(toy_key: SecretKey) -> None:
     assert len({random_unit(toy_key.public.modulus, OS_RANDOMNESS) for _ in range(2)}) == 2
 
 
+class StartAndPicks:
+    """The first integer from one source, all others from another."""
+
+    def __init__(self, start: int, picks: int) -> None:
+        self._sources = [Seeded(start), Seeded(picks)]
+        self.drawn = 0
+
+    def bytes(self, count: int) -> bytes:
+        raise AssertionError("no bytes are asked for")
+
+    def below(self, bound: int) -> int:
+        self.drawn += 1
+        return self._sources[self.drawn > 1].below(bound)
+
+
 def test_primes_differ() -> None:
-    """By itself: with primes that repeat, no key is ever made."""
+    """By itself: with primes that repeat, no key is ever made. Start and order each make a difference."""
     assert len({random_safe_prime(96, OS_RANDOMNESS, lambda done: None) for _ in range(2)}) == 2
+    for seeds in ([(1, 0), (2, 0)], [(1, picks) for picks in range(20)]):
+        sources = [StartAndPicks(*each) for each in seeds]
+        assert len({random_safe_prime(96, source, lambda done: None) for source in sources}) > 1
 
 
 def test_each_study_has_its_own_key() -> None:
@@ -177,6 +215,14 @@ def test_no_randomizer_is_made_twice(files: StudyFiles) -> None:
     residues = list(made)
     assert len(set(residues)) == len(residues) == outgoing
     assert not pool
+    kept = list(_read_parts(files, "pool"))
+    assert len(set(kept)) == len(kept) == pool_size(files.public, outgoing)
+    # Without a pool, in two parts.
+    few = StudyFiles(files.root.with_name("few"), STUDY, files.suite, bytes(32))
+    while prepare_residues(few, 40):
+        pass
+    assert len(set(_read_parts(few, "residues"))) == 40
+    assert not list(_read_parts(few, "pool"))
     # As if nothing had been made ahead: the whole pool is made now, in slices.
     bare = StudyFiles(files.root.with_name("bare"), STUDY, files.suite, bytes(32))
     _, pool = residues_for(bare, outgoing, None, 1)
@@ -199,10 +245,12 @@ def test_a_masked_release_never_looks_the_same(files: StudyFiles, figures: Figur
 
 def test_masks_differ(files: StudyFiles, figures: Figures) -> None:
     masks = [draw_mask(2, 80, OS_RANDOMNESS) for _ in range(2)]
-    for _ in range(2):
-        stored = files.read_bytes(draw_name(STUDY, draw(files, figures, 5)))
+    tokens = [draw(files, figures, 5) for _ in range(2)]
+    for token in tokens:
+        stored = files.read_bytes(draw_name(STUDY, token))
         masks.append(json.loads(stored.partition(b"\n")[0]))
     assert len(set(map(tuple, masks))) == 4
+    assert len(set(tokens)) == 2
 
 
 def test_salts_differ(files: StudyFiles) -> None:
@@ -234,6 +282,7 @@ class Signs(Seeded):
 
 
 def test_our_sampler_uses_its_source() -> None:
+    assert len({tuple(draw_gaussians(2.0**40, 6, 2**44).tolist()) for _ in range(2)}) == 2
     positive, negative = (draw_gaussians(1000.0, 5, 13_000, Signs(bit)) for bit in (0, 1))
     assert (positive >= 0).all()
     assert (negative <= 0).all()
@@ -291,8 +340,10 @@ def test_the_source_never_repeats() -> None:
 
 def test_each_party_has_its_own_keys() -> None:
     made = [IdentityKey.generate().public for _ in range(2)]
-    parts = [(each.ed25519, each.sealing_key[:1184], each.sealing_key[1184:]) for each in made]
-    assert [len(set(of_all)) for of_all in zip(*parts, strict=True)] == [2, 2, 2]
+    parts = [
+        (each.ed25519, each.sealing_key[:1184], each.sealing_key[1184:], each.blinding_key) for each in made
+    ]
+    assert [len(set(of_all)) for of_all in zip(*parts, strict=True)] == [2, 2, 2, 2]
 
 
 def test_seals_open_with_their_own_secret_alone() -> None:

@@ -221,9 +221,19 @@ def test_under_paillier_a_proxy_chooses_the_weights(paillier: Case) -> None:
     values = [paillier.values(seed) for seed in range(2)]
     made = [paillier.share(owner, 1, each) for owner, each in zip(OWNERS, values, strict=False)]
     first, second = (chunks for chunks, _ in made)
+    cohort = [share for _, share in made]
+
+    def opened(contents: list[bytes]) -> list[int]:
+        return whole_numbers(paillier.suite.open_sum(paillier.secret, contents, cohort))
+
     weighted = paillier.aggregate([first, first, second])
-    opened = paillier.suite.open_sum(paillier.secret, weighted, [share for _, share in made])
-    assert opened == [2 * a + b for a, b in zip(*values, strict=True)]
+    assert opened(weighted) == [2 * a + b for a, b in zip(*values, strict=True)]
+    assert opened(paillier.aggregate([first])) == values[0]
+    # A ciphertext of three values in the place of the first, where the count is.
+    honest, width = paillier.aggregate([first, second]), 2 * 264 // 8
+    moved = opened([honest[0][width:] + honest[0][:width], honest[1]])
+    exact = [sum(column) for column in zip(*values, strict=True)]
+    assert moved[:3] == exact[3:6]
 
 
 def test_a_pad_of_another_owner_version_or_study_ends_the_release_by_its_owners_name(pads: Case) -> None:

@@ -300,11 +300,19 @@ def claim_of_numbers(manifest: Manifest) -> str:
 
 def _drawn_by_owners(manifest: Manifest) -> str:
     colluding = manifest.max_colluding
+    together = (
+        " Because the study is blinded, the guarantee holds even if the proxy, the data user and"
+        f" {_owners(colluding)} work together."
+    )
     return (
         ", and against the proxy too, which knows none of the noise. The owners drew the noise: it is enough"
         f" that {manifest.min_owners - colluding} of them did so and kept it secret; up to {colluding} may"
-        " reveal their noise."
+        f" reveal their noise.{together if manifest.is_blinded else ''}"
     )
+
+
+def _owners(count: int) -> str:
+    return "one owner" if count == 1 else f"{count} owners"
 
 
 def _promised(manifest: Manifest) -> str:
@@ -334,7 +342,7 @@ def assumptions(model: Model) -> tuple[str, ...]:
         " with which the proxy could compute exact figures.",
     )
     masked = manifest.rules.is_masked
-    colluding = "one owner" if manifest.max_colluding == 1 else f"{manifest.max_colluding} owners"
+    colluding = _owners(manifest.max_colluding)
     draw = (
         f"At least {manifest.min_owners - manifest.max_colluding} owners of the cohort add their part of the "
         "noise as the manifest requires, and keep it secret.",

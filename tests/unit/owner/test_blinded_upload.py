@@ -154,17 +154,17 @@ def other_secrets(scene: Scene) -> None:
 def test_an_owner_whose_plan_is_lost_cannot_join(scene: Scene, lose: Callable[[Scene], None]) -> None:
     cut(scene)
     lose(scene)
-    with pytest.raises(ConflictError, match="something was sent") as caught:
+    with pytest.raises(ConflictError, match="may have been sent already") as caught:
         join(scene)
     assert caught.value.slug == "blinded-plan-lost"
     scene.proxy.upload = None  # a proxy that denies what it has
-    with pytest.raises(ConflictError, match="something was sent"):
+    with pytest.raises(ConflictError, match="may have been sent already"):
         join(scene)
 
 
 def test_what_the_proxy_shows_counts_where_the_ledger_says_nothing(scene: Scene) -> None:
     scene.proxy.upload = 1, {0: b"something"}
-    with pytest.raises(ConflictError, match="something was sent"):
+    with pytest.raises(ConflictError, match="may have been sent already"):
         join(scene)
 
 
@@ -297,9 +297,18 @@ def test_the_sheet_names_who_was_compared_and_what_then_holds(scene: Scene) -> N
     assert before["epsilon_among_compared"] == float(manifest.figures.epsilon_among(1))
     # With two honest owners of three, and one that may collude, the whole promise holds.
     assert after["epsilon_among_compared"] <= float(manifest.epsilon) < before["epsilon_among_compared"]
+    said = [" ".join(" ".join(sheet["statements"]["promise"]).split()) for sheet in (before, after)]
+    alone, among = (f"ε = {sheet['epsilon_among_compared']:.4g}" for sheet in (before, after))
+    assert "the data user could have made up all other owners" in said[0]
+    assert f"{alone} is all that holds for your records" in said[0]
+    assert f"{among} even if the proxy, the data user and all owners work together, apart from you" in said[1]
+    decrypt = " ".join(after["statements"]["decrypt"])
+    assert "If ALL other owners work with them, they can open your share" in decrypt
+    assert "exactly these 3 owners" in after["statements"]["cohort"][0]
+    assert "may close earlier" not in " ".join(after["statements"]["cohort"])
     policy = scene.desk.home.policy_path
     policy.write_text("[study]\nmin_known_owners = 2\n", encoding="utf-8")
-    with pytest.raises(PolicyError, match="1 other owners were compared"):
+    with pytest.raises(PolicyError, match="whose words you have compared: 1 "):
         join(scene)
     policy.write_text("[study]\nmin_known_owners = 1\n", encoding="utf-8")
     assert join(scene).receipt.version == 1
@@ -318,12 +327,12 @@ def test_a_crash_at_any_write_never_puts_two_lists_of_values_under_one_mask(
     first, data = Path(scene.location.data).read_text(encoding="utf-8"), Path(scene.location.data)
     left, sent = 0, dict[int, set[bytes]]()
     share_chunk, fsync = chunks.share_chunk, os.fsync
-    made: dict[bytes, bytes] = {}
+    made: set[bytes] = set()
 
     def noted(keys: ShareKeys, index: int, values: chunks.Integers, pairs: tuple[PairKey, ...] = ()) -> bytes:
         assert len(pairs) == 2
         chunk = share_chunk(keys, index, values, pairs)
-        made[chunk] = values.tobytes()
+        made.add(chunk)
         return chunk
 
     def live() -> None:
@@ -357,10 +366,13 @@ def test_a_crash_at_any_write_never_puts_two_lists_of_values_under_one_mask(
         left = 0
         held = {**scene.proxy.chunks, **(scene.proxy.upload[1] if scene.proxy.upload else {})}
         for index, chunk in held.items():
-            sent.setdefault(index, set()).add(made[chunk])
-    assert all(len(lists) == 1 for lists in sent.values())
+            assert chunk in made
+            sent.setdefault(index, set()).add(chunk)
+    # The same bytes each time, so one list of values too.
+    assert len(sent) == suite_of(parse_manifest(scene.proxy.manifest.body)).chunk_count
+    assert all(len(chunks_sent) == 1 for chunks_sent in sent.values())
     assert kills > 10
-    assert set(refusals) <= {"blinded-share-is-final"}
+    assert set(refusals) == {"blinded-share-is-final"}  # records that changed after a byte had left
     promise(
         "P2",
         counted=f"{kills - 1} kills of an owner in a blinded study",

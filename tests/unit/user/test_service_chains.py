@@ -158,16 +158,25 @@ def test_a_chain_goes_from_a_draft_to_a_model_and_spends_its_budget_once(user: C
         cancel_chain(user.service, chain_id)
 
 
+OF_THREE = {member: value for member, value in BASE.items() if member != "min_owners"}
+
+
+@pytest.mark.parametrize(
+    "draft",
+    [BASE | {"noise_by": "owners"}, OF_THREE | {"blinding": "pairwise"}],
+    ids=["owners' noise", "blinded"],
+)
 def test_a_chain_with_owners_noise_needs_no_draw_by_proxy_or_data_user(
-    user: ChainWorld, monkeypatch: pytest.MonkeyPatch
+    user: ChainWorld, monkeypatch: pytest.MonkeyPatch, draft: dict[str, Any]
 ) -> None:
     def forbidden(*_: object) -> None:
         raise AssertionError("somebody besides the owners drew noise")
 
     for mechanism in (Mechanism, BlockGaussian, SharedGaussian):
         monkeypatch.setattr(mechanism, "draw", forbidden)
-    chain = user.finish(user.run_chain(BASE | {"noise_by": "owners"}))
+    chain = user.finish(user.run_chain(draft))
     assert chain.state is ChainState.DONE, chain.problem
+    assert sum(spent(user)) == pytest.approx(1)
     results = _results(user.service, replace(chain, rounds=chain.rounds[:-1]))
     assert len(results) >= 1
     for row, result in zip(chain.rounds, results, strict=False):
@@ -175,6 +184,7 @@ def test_a_chain_with_owners_noise_needs_no_draw_by_proxy_or_data_user(
         manifest = open_manifest(
             user.service.store.need(found.id, "manifest"), key_rules=KeyRules(TOY_BITS)
         ).manifest
+        assert manifest.is_blinded == ("blinding" in draft)
         # Three owners drew, of whom min_owners − 1 are assured.
         assert result.noise_draws == 3 / manifest.terms.assured_shares
         assert result.noise_by == "owners"
@@ -186,6 +196,7 @@ def test_a_chain_with_owners_noise_needs_no_draw_by_proxy_or_data_user(
     model = user.service.model_of(main.id)
     assert not model.has_second_noise
     assert model.privacy["noise_draws"] == 1
+    assert model.manifest.is_blinded == ("blinding" in draft)
 
 
 def test_all_rounds_name_the_owners_that_the_first_answer_showed(user: ChainWorld) -> None:
