@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from math import sqrt
 
 from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.result.components import finite_size_factor
 from dpdpca_protocol.study import ReleaseKind
 
 FIRST_SHARES = (0.5, 0.2, 0.1, 0.05)
@@ -111,7 +112,7 @@ def components_seen(
     if not spectrum or min(spectrum) < 0 or sum(spectrum) <= 0:
         raise UsageError("bad-argument", "a spectrum is a list of variances, none of them below 0")
     nu = noise_over_signal(noise, d, rho, records)
-    least = 2 * (1 + d ** (-2 / 3))
+    least = 2 * finite_size_factor(d)
     heights = [share / (kappa * nu) for share in shares_of(spectrum)]
     return sum(height > 1 and height + 1 / height > least for height in heights)
 

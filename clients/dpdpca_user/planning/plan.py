@@ -6,6 +6,7 @@ from math import sqrt
 from typing import Any
 
 from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.result.components import finite_size_factor
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements
@@ -120,7 +121,7 @@ def outlook(manifest: Manifest, records: int, spectrum: Sequence[float] = ()) ->
         clip_norm=r,
         usual_norm=usual_norm(len(manifest.features) - categorical, categorical),
         noise=on_diagonal / degrees,
-        visible=2 * off_diagonal / degrees * d**0.5 * (1 + d ** (-2 / 3)),
+        visible=2 * off_diagonal / degrees * d**0.5 * finite_size_factor(d),
         relative_noise=noise * float(figures.rho) ** 0.5,
         nu=nu,
         quantile=clip_quantile(nu),

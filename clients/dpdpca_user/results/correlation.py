@@ -5,8 +5,8 @@ a small variance. Therefore the noise is removed first, in the clip metric, wher
 above the noise edge are kept with their estimated eigenvalues, and only these are standardised. Components in
 the clip metric itself are left as they are, because removing the noise would not change their directions.
 
-If the data do not vary, there is nothing to standardise, and the result would be pure noise of size 1. About
-one release in a hundred exceeds its noise edge by chance, so a stricter condition applies here: the largest
+If the data do not vary, there is nothing to standardise, and the result would be pure noise of size 1. Up to
+two releases in a hundred exceed their noise edge by chance, so a stricter condition applies here: the largest
 eigenvalue must be one that noise alone practically never reaches.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.result.components import Components, Floats, leading_pairs
+from dpdpca_protocol.result.components import Components, Floats, finite_size_factor, leading_pairs
 from dpdpca_user.results.reliability import Reliability
 
 DENOISE_FROM = 20
@@ -112,7 +112,7 @@ def never_noise(components: Components, reliability: Reliability) -> float:
         reliability's `total_variance_deviation` is d·t² + 4|μ|²var(e).
     """
     d, t = len(components.space.names), components.noise_scale
-    edge = components.noise_edge / (1 + d ** (-2 / 3))
+    edge = components.noise_edge / finite_size_factor(d)
     entry = max(t, edge / math.sqrt(2 * d))  # √2·s if all entries have the same deviation
     # Variances may be near the largest double, so they are never squared.
     along_mean = t * math.sqrt(max((reliability.total_variance_deviation / t) ** 2 - d, 0.0)) if t else 0.0

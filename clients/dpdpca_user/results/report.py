@@ -139,7 +139,7 @@ def _spectrum(components: Components, reliability: Reliability | None) -> str:
     return (
         f"<section><h3>Spectrum</h3><figure>{scree_plot(components)}<figcaption>Light bars: eigenvalues as "
         "released, with noise. Dark bars: the estimated variance that each component captures. Noise alone "
-        "exceeds the edge in about 1 of 100 releases. Components above the edge: "
+        "exceeds the edge in at most 2 of 100 releases. Components above the edge: "
         f"{components.trusted_count}; those below are {BELOW_THE_EDGE}. The predicted cos² with the true "
         "component is too high where eigenvalues are close. The variance that the first k components"
         " capture, "
