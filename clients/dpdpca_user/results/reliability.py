@@ -3,7 +3,8 @@
 This is post-processing: the distribution of the noise is public, and the signal is what the release itself
 shows above it. The bootstrap assumes the estimated eigenvalues θ̂ and a flat remainder, so it applies only to
 components above their noise edge. For components below the edge, `Components.captured_share` gives a lower
-bound. The effect of clipping cannot be seen after the release, and no figure here includes it.
+bound. If a release tells how much length clipping took away, the intervals are about the records before
+clipping. Otherwise the effect of clipping cannot be seen, and no figure here includes it.
 """
 
 from collections.abc import Mapping
@@ -28,6 +29,9 @@ _MOST_DRAWS, _LEAST_DRAWS = 200, 40
 _WORK = 2 * 10**8
 _MOST_FEATURES = 1000
 _TAIL = 5.0
+_LUMPS = 3
+"""In how many directions clipping is assumed to have taken length away; the fewer, the wider the intervals.
+The value was fitted to real tables; docs/utility.md says which."""
 _POINTS = ("share_low", "share_high", "overlap_low", "overlap_high")
 
 
@@ -40,6 +44,7 @@ class Reliability:
         share_low, share_high: (k̂,) for k = 1 … k̂, 5 % and 95 % points of the variance that the first k
             released components capture, as a share of what the best k capture; empty without draws.
         overlap_low, overlap_high: (k̂,) the same points of each squared cosine with the true component.
+        of_unclipped: whether these points are about the records before clipping.
         total_variance_deviation: standard deviation of `Components.total_variance`.
         variances: (d,) of the features as released, with noise: the diagonal of S̃/(N − 1).
     """
@@ -49,6 +54,7 @@ class Reliability:
     share_high: Floats
     overlap_low: Floats
     overlap_high: Floats
+    of_unclipped: bool
     total_variance_deviation: float
     variances: Floats
 
@@ -57,6 +63,7 @@ class Reliability:
         arrays = {name: getattr(self, name).tolist() for name in (*_POINTS, "variances")}
         return {
             "draws": self.draws,
+            "of_unclipped": self.of_unclipped,
             "total_variance_deviation": self.total_variance_deviation,
             **arrays,
         }
@@ -72,6 +79,7 @@ class Reliability:
             points = {name: np.array(untrusted[name], dtype=np.float64) for name in _POINTS}
             variances = np.array(untrusted["variances"], dtype=np.float64)
             draws, deviation = int(untrusted["draws"]), float(untrusted["total_variance_deviation"])
+            of_unclipped = bool(untrusted.get("of_unclipped", False))  # absent from older files
         except (KeyError, TypeError, ValueError) as error:
             raise _malformed() from error
         shapes = {values.shape for values in points.values()}
@@ -80,7 +88,13 @@ class Reliability:
         )
         if len(shapes) != 1 or len(next(iter(shapes))) != 1 or variances.shape != (d,) or not finite:
             raise _malformed()
-        return cls(draws=draws, total_variance_deviation=deviation, variances=variances, **points)
+        return cls(
+            draws=draws,
+            of_unclipped=of_unclipped,
+            total_variance_deviation=deviation,
+            variances=variances,
+            **points,
+        )
 
 
 def _malformed() -> MessageError:
@@ -93,6 +107,7 @@ def assess_release(
     components: Components,
     randomness: Randomness,
     owners: int | None = None,
+    lost: float | None = None,
 ) -> Reliability:
     """Intervals for the components of a release.
 
@@ -100,56 +115,119 @@ def assess_release(
         noisy, figures, owners: as they were given to `fit_components`.
         components: what it returned; at least the k̂ components above their edges.
         randomness: for the simulated noise, which is not part of the release.
+        lost: the squared length that clipping took from all rows, divided by what it left; None if the
+            release does not tell it, and then the intervals are about the clipped rows.
 
     Source: parametric bootstrap from S₀ = Σ θ̂ᵢvᵢvᵢᵀ + (tr S̃ − Σ θ̂)/(d − k̂) on the rest. The noise of the
         Gaussian mechanism is the same in every basis, so it is drawn in the basis of the components. For
         other mechanisms only the variances are used. In a joint release, the noise also contains
-        −(μeᵀ + eμᵀ) − eeᵀ/N.
+        −(μeᵀ + eμᵀ) − eeᵀ/N. A release of pairs also depends on who was paired with whom: this adds
+        −½Σ(zz′ᵀ + z′zᵀ) over the pairs (z, z′), whose entry (i, j) has variance λᵢλⱼn/2 for n pairs, or twice
+        that on the diagonal. The true scatter is S₀ + lost·tr S₀·Σ yyᵀ/Σ|y|², with three y from a normal
+        distribution with covariance S₀. So what clipping took away is spread like the rest, but in lumps.
     Tested: tests/statistical/test_reliability.py, against the true values.
     """
     law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)
     scatter, unit = scatter_of(noisy, figures, components.space)
     d, trusted = len(scatter), components.trusted_count
-    diagonal = float(law.diagonal / factor**2) ** 0.5
     mean, on_sum = np.zeros(d), 0.0
     if noisy.sum is not None:
         mean, on_sum = np.array([entry / noisy.count for entry in noisy.sum]), float(law.sum_) ** 0.5
+    axes = components.vectors[:trusted]
+    source = _Source(
+        eigenvalues=_start(components.signals[:trusted] / unit, float(np.trace(scatter)), d),
+        count=noisy.count,
+        of_pairs=noisy.of_pairs,
+        diagonal=float(law.diagonal / factor**2) ** 0.5,
+        off_diagonal=float(law.off_diagonal / factor**2) ** 0.5,
+        on_sum=on_sum,
+        mean=_turned(axes @ mean, float(mean @ mean), d),
+    )
     draws = 0
     if trusted and d <= _MOST_FEATURES:
         draws = min(_MOST_DRAWS, max(_LEAST_DRAWS, _WORK // d**3))
-    signals = components.signals[:trusted] / unit
-    shares, overlaps = np.zeros((draws, trusted)), np.zeros((draws, trusted))
-    if draws:
-        start = _start(signals, float(np.trace(scatter)), d)
-        axes = components.vectors[:trusted]
-        seen = axes @ mean
-        turned = np.zeros(d)
-        turned[:trusted] = seen
-        if trusted < d:
-            turned[trusted] = max(float(mean @ mean - seen @ seen), 0.0) ** 0.5
-        best = np.cumsum(np.sort(start)[::-1])[:trusted]
-        for index in range(draws):
-            drawn = np.diag(start) + symmetric_noise(
-                d, diagonal, float(law.off_diagonal / factor**2) ** 0.5, randomness
-            )
-            if on_sum:
-                error = on_sum * normal_deviates(d, randomness)
-                drawn -= np.outer(turned, error) + np.outer(error, turned)
-                drawn -= np.outer(error, error) / noisy.count
-            squares = leading_pairs(drawn, trusted)[1] ** 2
-            shares[index] = np.cumsum(squares @ start) / best
-            overlaps[index] = np.diag(squares)
-    share_low, share_high = _points(shares)
-    overlap_low, overlap_high = _points(overlaps)
+    best = np.cumsum(np.sort(source.eigenvalues)[::-1])[:trusted]
+    drawn = np.zeros((2, 2, draws, trusted))
+    for index in range(draws):
+        found = leading_pairs(source.release(randomness), trusted)[1]
+        drawn[:, :, index] = np.cumsum(found**2 @ source.eigenvalues) / best, np.diag(found**2)
+        if lost:
+            drawn[1, :, index] = _against(np.diag(source.eigenvalues) + source.taken(lost, randomness), found)
+    # Clipping may have changed nothing, so no upper point is below that for clipped rows.
+    (_, share_most), (_, overlap_most) = map(_points, drawn[0])
+    (share_low, share_high), (overlap_low, overlap_high) = map(_points, drawn[1])
     return Reliability(
         draws=draws,
         share_low=share_low,
-        share_high=share_high,
+        share_high=np.maximum(share_high, share_most),
         overlap_low=overlap_low,
-        overlap_high=overlap_high,
-        total_variance_deviation=(d * diagonal**2 + 4 * on_sum**2 * float(mean @ mean)) ** 0.5 * unit,
+        overlap_high=np.maximum(overlap_high, overlap_most),
+        of_unclipped=lost is not None,
+        total_variance_deviation=(d * source.diagonal**2 + 4 * on_sum**2 * float(mean @ mean)) ** 0.5 * unit,
         variances=np.diag(scatter) * unit,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What releases are drawn from, in the basis of the components and in grid² units.
+
+    Attributes:
+        eigenvalues: (d,) of S₀.
+        diagonal, off_diagonal, on_sum: deviations of the noise.
+        mean: (d,) the mean of the rows; 0 without a sum.
+    """
+
+    eigenvalues: Floats
+    count: int
+    of_pairs: bool
+    diagonal: float
+    off_diagonal: float
+    on_sum: float
+    mean: Floats
+
+    def release(self, randomness: Randomness) -> Floats:
+        """(d, d) another scatter as it might have been released."""
+        d, root = len(self.mean), np.sqrt(self.eigenvalues)
+        drawn = np.diag(self.eigenvalues) + symmetric_noise(d, self.diagonal, self.off_diagonal, randomness)
+        if self.of_pairs:
+            pairing = symmetric_noise(d, self.count**-0.5, (2 * self.count) ** -0.5, randomness)
+            drawn += root[:, None] * pairing * root
+        if self.on_sum:
+            error = self.on_sum * normal_deviates(d, randomness)
+            drawn -= np.outer(self.mean, error) + np.outer(error, self.mean)
+            drawn -= np.outer(error, error) / self.count
+        return drawn
+
+    def taken(self, lost: float, randomness: Randomness) -> Floats:
+        """(d, d) a scatter that clipping might have taken away."""
+        d = len(self.mean)
+        rows = np.sqrt(self.eigenvalues) * normal_deviates(_LUMPS * d, randomness).reshape(_LUMPS, d)
+        scatter: Floats = rows.T @ rows
+        return scatter * (lost * float(self.eigenvalues.sum()) / float(np.trace(scatter)))
+
+
+def _against(truth: Floats, found: Floats) -> tuple[Floats, Floats]:
+    """What found components capture of the best, for k = 1 …, and the squared cosine of each with the true
+    one.
+
+    Args:
+        truth: (d, d) the true scatter.
+        found: (k, d) orthonormal rows.
+    """
+    values, vectors = leading_pairs(truth, len(found))
+    captured = np.einsum("ki,ki->k", found @ truth, found)
+    return np.cumsum(captured) / np.cumsum(values), np.einsum("ki,ki->k", found, vectors) ** 2
+
+
+def _turned(seen: Floats, square: float, d: int) -> Floats:
+    """(d,) a mean of this squared length in the basis of the components, of which `seen` are its first
+    entries. What is not along the components is put into one further entry."""
+    turned = np.zeros(d)
+    turned[: len(seen)] = seen
+    if len(seen) < d:
+        turned[len(seen)] = max(square - float(seen @ seen), 0.0) ** 0.5
+    return turned
 
 
 def _start(signals: Floats, trace: float, d: int) -> Floats:
