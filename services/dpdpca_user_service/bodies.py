@@ -308,16 +308,28 @@ class ScoresBody(Body):
 class LintBody(Body):
     """The consequences of a valid draft, and suggestions for it."""
 
-    release: ReleaseKind
+    release: ReleaseKind | None = Field(description="null for the draft of a chain, which names no release.")
     encoded_features: int
     share_bytes: int = Field(description="Size of an owner's share, in bytes.")
     advice: list[str]
 
 
+class SightBody(Body):
+    """What a release would show under one assumption about the centres."""
+
+    release: ReleaseKind = Field(description="For a chain, the release that it would end with.")
+    clipped_share: float = Field(description="Share of records (or differences) that would be clipped.")
+    kappa: float = Field(description="κ, the factor by which the records needed grow.")
+    least_records: dict[str, int] = Field(description="Records needed for each share of a component.")
+    components_above_noise: int | None
+
+
 class OutlookBody(Body):
-    """The forecast for one kind of release and a number of records; variances are in scaled units."""
+    """The forecast for a chain, or for one kind of release, and a number of records; variances are in scaled
+    units."""
 
     release: ReleaseKind
+    is_chain: bool = Field(description="Whether a chain ends with this release.")
     privacy: list[str]
     delta_parts: DeltaPartsBody
     noise_scale: float
@@ -329,15 +341,15 @@ class OutlookBody(Body):
     relative_noise: float
     nu: float
     clip_quantile: float
-    least_records: dict[str, int] = Field(description="Records needed for each share of a component.")
-    components_above_noise: int | None
+    centres_at_means: SightBody
+    centres_far_off: SightBody = Field(description="If every mean is half a range away from its centre.")
     ciphertexts_per_owner: int
     bytes_per_owner: int
     minutes_per_owner: float
 
 
 class OutlooksBody(Body):
-    """The forecasts for all kinds of release of a draft."""
+    """The forecasts for a draft: for a chain first, then for every kind of release."""
 
     records: int
     releases: list[OutlookBody]

@@ -18,7 +18,7 @@ def lint_draft(service: UserService, draft: bytes, media_type: str, records: int
     Raises:
         MessageError, PolicyError: the draft cannot become a manifest.
     """
-    return lint_facts(_complete(service)(parse_draft(draft, media_type)), records)
+    return lint_facts(parse_draft(draft, media_type), _complete(service), records)
 
 
 def plan_draft(

@@ -28,12 +28,16 @@ from dpdpca_user.commands.parts import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dpdpca_user.planning.plan import Outlook
+    from dpdpca_user.planning.plan import Outlook, Sight
     from dpdpca_user.planning.prestudy import PreStudyResult
     from dpdpca_user.planning.preview import PlannedRound
     from dpdpca_user.planning.rehearsal import Rehearsal
 
 _REHEARSED = (1, 2, 5)
+_ASSUMED = (
+    "records needed and shares clipped assume standard deviations of 0.35 of the half-ranges, and either"
+    " centres at the means, or means half a range away from them in every feature"
+)
 
 
 def plan(
@@ -68,7 +72,7 @@ def plan(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the noise and the cost of a draft for every release, or choose the next round of a chain."""
+    """Show noise and cost of a draft, for a chain and for every release, or choose a chain's next round."""
     base = read_draft(draft)
     if from_studies is not None:
         results = [_result(name, service, home) for name in from_studies.split(",") if name.strip()]
@@ -95,22 +99,16 @@ def _show_outlooks(
     as_json: bool,
 ) -> None:
     from dpdpca_user.planning.preview import forecast
-    from dpdpca_user.planning.sample import numbers_of_sample
+    from dpdpca_user.planning.sample import columns_of_sample
 
-    numbers = None if sample is None else numbers_of_sample(sample)
-    seen = forecast(base, lint_draft, records, spectrum, numbers, anyway=anyway)
+    columns = None if sample is None else columns_of_sample(sample)
+    seen = forecast(base, lint_draft, records, spectrum, columns, anyway=anyway)
     if as_json:
         typer.echo(json.dumps(seen.facts()))
         return
     title = f"{records:,} records, {seen.drafted.figures.encoded_features} encoded features, scaled units"
-    show_table(title, ["", *(str(each.release) for each in seen.outlooks)], _rows(seen.outlooks))
-    show_notes(
-        [
-            *seen.advice,
-            "the records needed assume a centre near the mean; for a centre at distance m from the mean,"
-            " multiply them by 1 + m²/tr Σ",
-        ]
-    )
+    show_table(title, ["", *(each.name for each in seen.outlooks)], _rows(seen.outlooks))
+    show_notes([*seen.advice, _ASSUMED])
 
 
 def _rows(outlooks: "Sequence[Outlook]") -> list[list[str]]:
@@ -126,14 +124,8 @@ def _rows(outlooks: "Sequence[Outlook]") -> list[list[str]]:
         ["ν, noise to largest signal", *(f"{each.nu:.2g}" for each in outlooks)],
         ["  best quantile to clip at", *(f"{each.quantile:g}" for each in outlooks)],
     ]
-    rows += [
-        [f"records for a share of {share:.2g}", *(f"{each.least_records[share]:,}" for each in outlooks)]
-        for share in (outlooks[0].least_records if outlooks else ())
-    ]
-    if any(each.components_seen is not None for each in outlooks):
-        rows.append(
-            ["components above the noise", *(_or_dash(each.components_seen, "d") for each in outlooks)]
-        )
+    rows += _seen("centres at the means", [each.near for each in outlooks])
+    rows += _seen("means half a range away", [each.far for each in outlooks])
     return [
         *rows,
         ["bytes sent by each owner", *(f"{each.share_bytes:,}" for each in outlooks)],
@@ -143,6 +135,23 @@ def _rows(outlooks: "Sequence[Outlook]") -> list[list[str]]:
         ],
         ["rough time that each owner needs", *(_duration(each.seconds) for each in outlooks)],
     ]
+
+
+def _seen(assumed: str, sights: "Sequence[Sight]") -> list[list[str]]:
+    rows = [
+        [f"if {assumed}:", *("" for _ in sights)],
+        ["  last release", *(str(each.release) for each in sights)],
+        ["  records (or differences) clipped", *(f"{each.clipped:.0%}" for each in sights)],
+    ]
+    rows += [
+        [f"  records for a share of {share:.2g}", *(f"{each.least_records[share]:,}" for each in sights)]
+        for share in (sights[0].least_records if sights else ())
+    ]
+    if any(each.components_seen is not None for each in sights):
+        rows.append(
+            ["  components above the noise", *(_or_dash(each.components_seen, "d") for each in sights)]
+        )
+    return rows
 
 
 def _begin(base: dict[str, Any], records: int, scales: bool, out: Path | None, as_json: bool) -> None:

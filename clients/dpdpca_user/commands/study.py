@@ -44,6 +44,9 @@ def study_init(
         list[str] | None,
         typer.Option(help="Name this owner; give the option again for each owner. Default: all enrolled."),
     ] = None,
+    single: Annotated[
+        bool, typer.Option("--single", help="Write the draft of one joint study instead of a chain.")
+    ] = False,
     anybody: Annotated[
         bool,
         typer.Option(
@@ -57,7 +60,8 @@ def study_init(
     """Write a first draft with the columns of a sample. You must replace the bounds in the draft by what you
     know.
 
-    The draft names owners and is blinded, unless you name nobody.
+    The draft is that of a chain of studies, for `study run --auto`. It names owners and is blinded, unless
+    you name nobody.
     """
     from dpdpca_user.planning.sample import WARNING, draft_from_sample
 
@@ -69,7 +73,7 @@ def study_init(
             "a blinded study needs two owners or more",
             "give --participant for each owner, or --anybody",
         )
-    draft = draft_from_sample(sample, records, () if anybody else participant)
+    draft = draft_from_sample(sample, records, () if anybody else participant, single=single)
     if out is None:
         typer.echo(draft.text, nl=False)
     else:
@@ -88,16 +92,16 @@ def study_lint(
 ) -> None:
     """Check a draft against every rule that needs no key, and suggest improvements."""
     from dpdpca_user.planning.preview import lint_facts
-    from dpdpca_user.planning.sample import numbers_of_sample
+    from dpdpca_user.planning.sample import columns_of_sample
 
-    manifest = lint_draft(read_draft(draft))
-    facts = lint_facts(manifest, records, None if sample is None else numbers_of_sample(sample))
+    columns = None if sample is None else columns_of_sample(sample)
+    facts = lint_facts(read_draft(draft), lint_draft, records, columns)
     if as_json:
         typer.echo(json.dumps(facts))
         return
     typer.echo(
-        f"{draft.name} is a valid draft ({manifest.release}) with {facts['encoded_features']} encoded"
-        " features"
+        f"{draft.name} is a valid draft ({facts['release'] or 'chain'}) with {facts['encoded_features']}"
+        " encoded features"
     )
     show_notes(facts["advice"])
 

@@ -5,13 +5,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
+import numpy as np
+
+from dpdpca_protocol.errors import InputError
+from dpdpca_protocol.records.columns import Column
+from dpdpca_protocol.records.encoding import RecordEncoder, cut_to_bound
+from dpdpca_protocol.records.pairing import differences
 from dpdpca_protocol.terms.figures import figures_of
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_user.planning.draft import default_delta
 from dpdpca_user.planning.histograms import feature_scale, quantile
 from dpdpca_user.planning.noise import usual_norm
+from dpdpca_user.planning.placement import placements
 from dpdpca_user.planning.prestudy import PreStudyResult
-from dpdpca_user.planning.sample import room_for
+from dpdpca_user.planning.sample import finite_numbers, room_for
 
 _HIGH_CLIP = 0.7
 _RULE_CLIP = 0.35
@@ -26,13 +33,19 @@ _MASKED_OVER_JOINT = {False: "2.3 to 2.8", True: "1.4 to 1.7"}
 `nonnegative`."""
 
 
-def advice(manifest: Manifest, records: int | None = None) -> list[str]:
-    """Advice from the draft alone and, if given, the expected number of records."""
-    return list(_advice(manifest, records))
+def advice(manifest: Manifest, records: int | None = None, *, of_chain: bool = False) -> list[str]:
+    """Advice from the draft alone and, if given, the expected number of records.
+
+    Args:
+        manifest: the draft's manifest; for the base of a chain, that of its joint study.
+        records: the expected number of records.
+        of_chain: whether a chain will choose centres and clip norm.
+    """
+    return list(_advice(manifest, records, of_chain))
 
 
-def _advice(manifest: Manifest, records: int | None) -> Iterator[str]:
-    if manifest.release.has_components:
+def _advice(manifest: Manifest, records: int | None, of_chain: bool) -> Iterator[str]:
+    if manifest.release.has_components and not of_chain:
         yield from _clip_advice(manifest)
     yield from _narrow_advice(manifest)
     from_zero = [
@@ -40,7 +53,7 @@ def _advice(manifest: Manifest, records: int | None) -> Iterator[str]:
         for feature in manifest.features
         if feature.lower == 0 and feature.centre is None
     ]
-    if from_zero and not manifest.rules.of_pairs:
+    if from_zero and not manifest.rules.of_pairs and not of_chain:
         yield (
             "with bounds [0, B] the centre is B/2, as for "
             f"{', '.join(from_zero[:_MANY])}. If B/2 is not a typical value, give a centre; for counts the"
@@ -118,19 +131,45 @@ def _clip_advice(manifest: Manifest) -> Iterator[str]:
             f"clip_norm = {r:.3g} is above 0.7·{root} = {_HIGH_CLIP * most:.3g}, and noise grows with its "
             f"square. If you know nothing better, take 0.35·{root} = {_RULE_CLIP * most:.2g}, or half of that"
         )
+    if manifest.rho_share == 1:
+        yield _clip_forecast(manifest, r)
 
 
-def sample_advice(manifest: Manifest, sample: Mapping[str, Sequence[float]]) -> list[str]:
-    """Advice from a sample that is not secret: bounds too wide or too narrow, and centres that are not
-    typical.
+def _clip_forecast(manifest: Manifest, r: float) -> str:
+    """What the clip norm will do to records that lie as `placements` assumes."""
+    near, far = placements(manifest.features, manifest.scaling)
+    if manifest.rules.of_pairs:
+        return (
+            f"clip_norm = {r:.3g} will shorten {_percent(near.share_longer(r / math.sqrt(2)))} of the"
+            " differences if features have a standard deviation of 0.35 of their half-ranges"
+        )
+    return (
+        f"clip_norm = {r:.3g} will shorten {_percent(near.share_longer(r))} of the records if the centres are"
+        f" at the means, and {_percent(far.share_longer(r))} if the means are half a range away from"
+        " them (assumed: standard deviations of 0.35 of the half-ranges). Shortened records make variances"
+        " too small"
+    )
+
+
+def _percent(share: float) -> str:
+    """A rough share in words."""
+    if share > 0.95:
+        return "nearly all"
+    return "few" if share < 0.05 else f"about {share:.0%}"
+
+
+def sample_advice(manifest: Manifest, sample: Mapping[str, Column], *, of_chain: bool = False) -> list[str]:
+    """Advice from a sample that is not secret: bounds too wide or too narrow, centres that are not typical,
+    and the share of its records that the clip norm shortens.
 
     Args:
         manifest: the draft's manifest.
-        sample: finite numbers by column.
+        sample: columns, from `columns_of_sample`.
+        of_chain: whether a chain will choose centres and clip norm.
     """
     wide, off, outside = [], [], []
     for feature in manifest.features:
-        values = sample.get(feature.name, ())
+        values = finite_numbers(sample.get(feature.name, ()))
         if feature.lower is None or feature.upper is None or not values:
             continue
         if beyond := sum(not feature.lower <= value <= feature.upper for value in values):
@@ -143,7 +182,30 @@ def sample_advice(manifest: Manifest, sample: Mapping[str, Sequence[float]]) -> 
         typical = median(values)
         if abs(typical - float(feature.origin)) > half / 2:
             off.append(f"{feature.name} ({typical:g}, not {float(feature.origin):g})")
-    return list(_found(wide, off, outside))
+    said = list(_found(wide, off, outside))
+    shortened = None if of_chain else clipped_share(manifest, sample)
+    if shortened is not None:
+        what = "differences of two records" if manifest.rules.of_pairs else "records"
+        said.append(
+            f"of the sample's {what}, {shortened:.0%} are longer than clip_norm ="
+            f" {float(manifest.clip_norm):.3g} and would be shortened"
+        )
+    return said
+
+
+def clipped_share(manifest: Manifest, sample: Mapping[str, Column]) -> float | None:
+    """The share of a sample's records, or of the differences of its two halves, that would be clipped; None
+    if the sample lacks a feature or has too few records."""
+    try:
+        batch = RecordEncoder(manifest).encode(sample)
+    except InputError:
+        return None
+    if not manifest.rules.of_pairs:
+        return batch.report.clipped / len(batch.z) if len(batch.z) else None
+    half = len(batch.z) // 2
+    paired = batch.z[np.arange(2 * half).reshape(2, half).T.ravel()]  # neighbours in a file may be alike
+    cut = [cut_to_bound(each, manifest.figures.record_bound)[1] for each in differences([paired])]
+    return sum(cut) / half if half else None
 
 
 def _found(wide: Sequence[str], off: Sequence[str], outside: Sequence[str]) -> Iterator[str]:

@@ -26,13 +26,16 @@ TOO_CLOSE = 0.8
 GOOD_CENTRE_WEIGHT = 0.05
 """a/K for a joint release whose centre is near the mean."""
 
+NUMERIC_SPREAD, LEVELS_SPREAD = 0.35, 0.9
+"""Root-mean-square distance from the mean, in scaled units, if nothing is known: of a numeric feature, and of
+all levels of a category together."""
+
 _NOISE_OF_SCATTER = sqrt(8)
 _NOISE_NONNEGATIVE = sqrt(3)
 _NOISE_OF_PAIRS = 2.0
 _SPIKE = 2.24  # cos² = 0.9 where 1 − s²d/θ² = 0.9 and s = t/√2
 _QUANTILES = ((0.0005, 0.99), (0.002, 0.95), (0.006, 0.75), (0.01, 0.5))
 _LOWEST_QUANTILE = 0.1
-_NUMERIC, _CATEGORICAL = 0.35, 0.9
 _OFF_CENTRE = (0.15, 0.7, 0.4)
 
 
@@ -63,7 +66,7 @@ def clip_quantile(nu: float) -> float:
 
 def usual_norm(numeric: int, categorical: int) -> float:
     """The clip norm if nothing is known about the data except that the centre is near the mean."""
-    return sqrt(_NUMERIC**2 * numeric + _CATEGORICAL**2 * categorical)
+    return sqrt(NUMERIC_SPREAD**2 * numeric + LEVELS_SPREAD**2 * categorical)
 
 
 def usual_offset(centred: int, other: int, categorical: int) -> float:
@@ -90,8 +93,8 @@ def least_records(
         first_share: φ, the component's share of the total variance; for component k, λ_k/tr Σ.
         d: number of encoded features.
         rho: ρ of the main study.
-        kappa: r²/tr Σ; 1 if r is the root-mean-square norm relative to the mean, and 1 + m²/tr Σ relative to
-            a centre at distance m from the mean.
+        kappa: as `Placement.kappa`; 1 if r is the root-mean-square norm relative to the mean, and 1 + m²/tr Σ
+            relative to a centre at distance m from the mean.
         offset: m²/a for a joint release, with a in the unit of m².
 
     Source: cos² = 1 − s²Σ 1/(θ₁ − θ_j)² of one spike in symmetric noise; docs/claims.md has the noise.
@@ -101,17 +104,23 @@ def least_records(
 
 
 def components_seen(
-    spectrum: Sequence[float], noise: float, d: int, rho: float, records: int, kappa: float = 1.0
+    spectrum: Sequence[float],
+    noise: float,
+    d: int,
+    rho: float,
+    records: int,
+    kappa: float = 1.0,
+    offset: float = 0.0,
 ) -> int:
     """How many components of a spectrum would be above the noise edge.
 
     Args:
         spectrum: variances in any unit; if they add up to at most 1, they are shares of the total.
-        noise, d, rho, records, kappa: as in the other functions.
+        noise, d, rho, records, kappa, offset: as in the other functions.
     """
     if not spectrum or min(spectrum) < 0 or sum(spectrum) <= 0:
         raise UsageError("bad-argument", "a spectrum is a list of variances, none of them below 0")
-    nu = noise_over_signal(noise, d, rho, records)
+    nu = noise_over_signal(noise, d, rho, records) * sqrt(1 + 2 * offset / d)
     least = 2 * finite_size_factor(d)
     heights = [share / (kappa * nu) for share in shares_of(spectrum)]
     return sum(height > 1 and height + 1 / height > least for height in heights)

@@ -23,6 +23,7 @@ from dpdpca_user.planning.noise import (
     shares_of,
     usual_norm,
 )
+from dpdpca_user.planning.placement import Placement, placements
 from dpdpca_user.planning.rounds import rounded_down
 
 RELEASES = tuple(kind for kind in ReleaseKind if kind.has_components)
@@ -35,11 +36,41 @@ _CHAIN_MEMBERS = ("blocks", "rho_share", "pre_studies")
 
 
 @dataclass(frozen=True, slots=True)
+class Sight:
+    """What a release would show of records that lie as assumed.
+
+    Attributes:
+        release: the kind of release; for a chain, the one that it would end with.
+        clipped: the share of records that would be clipped; of differences, if records are paired.
+        kappa: κ, by which the records needed grow if the centres are far from the means, or records long.
+        least_records: for each share of the first component, the records needed to find it with cos² 0.9.
+        components_seen: how many components of the given spectrum would be above the noise.
+    """
+
+    release: ReleaseKind
+    clipped: float
+    kappa: float
+    least_records: Mapping[float, int]
+    components_seen: int | None
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "release": str(self.release),
+            "clipped_share": self.clipped,
+            "kappa": self.kappa,
+            "least_records": {f"{share:g}": least for share, least in self.least_records.items()},
+            "components_above_noise": self.components_seen,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Outlook:
     """The forecast for one release with a given number of records. Variances are in scaled units.
 
     Attributes:
         release: the kind of release.
+        is_chain: whether a chain of studies ends with this release, so that figures are those of its last
+            round if the centres of the draft are at the means; bytes and time are those of all rounds.
         statements, privacy: what is proved for the noise, and the parts of δ; in words and as figures.
         clip_norm: r; for pairs, the bound on |y|/√2.
         usual_norm: the r to use if nothing is known about the data.
@@ -48,14 +79,15 @@ class Outlook:
         relative_noise: c, the noise of N·Σ in units of r²/√ρ.
         nu: ratio of the noise to the largest signal; it determines `quantile`.
         quantile: the quantile of the norms relative to the mean at which to clip.
-        least_records: for each share of the first component, the records needed to find it with cos² 0.9.
-        components_seen: how many components of the given spectrum would be above the noise.
+        near, far: what would be seen if the centres are at the means, and if the means are half a half-range
+            away from them in every feature.
         ciphertexts: number of Paillier ciphertexts of an owner; 0 under pads.
         share_bytes: number of bytes that an owner sends.
         seconds: rough computing time of an owner on one core.
     """
 
     release: ReleaseKind
+    is_chain: bool
     statements: tuple[str, ...]
     privacy: dict[str, Any]
     clip_norm: float
@@ -65,15 +97,20 @@ class Outlook:
     relative_noise: float
     nu: float
     quantile: float
-    least_records: Mapping[float, int]
-    components_seen: int | None
+    near: Sight
+    far: Sight
     ciphertexts: int
     share_bytes: int
     seconds: float
 
+    @property
+    def name(self) -> str:
+        return "chain" if self.is_chain else str(self.release)
+
     def facts(self) -> dict[str, Any]:
         return {
             "release": str(self.release),
+            "is_chain": self.is_chain,
             "privacy": list(self.statements),
             **self.privacy,
             "clip_norm": self.clip_norm,
@@ -83,21 +120,27 @@ class Outlook:
             "relative_noise": self.relative_noise,
             "nu": self.nu,
             "clip_quantile": self.quantile,
-            "least_records": {f"{share:g}": least for share, least in self.least_records.items()},
-            "components_above_noise": self.components_seen,
+            "centres_at_means": self.near.facts(),
+            "centres_far_off": self.far.facts(),
             "ciphertexts_per_owner": self.ciphertexts,
             "bytes_per_owner": self.share_bytes,
             "minutes_per_owner": self.seconds / 60,
         }
 
 
-def outlook(manifest: Manifest, records: int, spectrum: Sequence[float] = ()) -> Outlook:
+def outlook(
+    manifest: Manifest,
+    records: int,
+    spectrum: Sequence[float] = (),
+    assumed: tuple[Placement, Placement] | None = None,
+) -> Outlook:
     """The forecast for `manifest` with N = `records`.
 
     Args:
         manifest: of any release except a pre-study.
         records: number of records in all, which is twice the number of pairs.
         spectrum: variances or shares of the components, if they are known.
+        assumed: where the records lie about the centres of the manifest; default: `placements`.
     """
     figures = replace(manifest.figures, draws=2) if manifest.needs_second_noise else manifest.figures
     d, ciphertexts = figures.encoded_features, figures.ciphertext_count
@@ -114,8 +157,29 @@ def outlook(manifest: Manifest, records: int, spectrum: Sequence[float] = ()) ->
     nu = noise_over_signal(noise, d, 1.0, records)
     shares = (*FIRST_SHARES, *((shares_of(spectrum)[0],) if spectrum else ()))
     categorical = sum(feature.is_categorical for feature in manifest.features)
+    near, far = assumed or placements(manifest.features, manifest.scaling, spectrum)
+
+    def sight(records_lie: Placement) -> Sight:
+        placed = replace(records_lie, offset=0.0) if of_pairs else records_lie
+        kappa = placed.kappa(r)
+        weight = float(manifest.sum_weight)
+        offset = placed.offset_left(r) / (weight * r**2) if weight else 0.0
+        return Sight(
+            release=manifest.release,
+            clipped=placed.share_longer(r),
+            kappa=kappa,
+            least_records={
+                share: round(SAFETY * least_records(noise, share, d, 1.0, kappa, offset))
+                for share in sorted(shares, reverse=True)
+            },
+            components_seen=components_seen(spectrum, noise, d, 1.0, records, kappa, offset)
+            if spectrum
+            else None,
+        )
+
     return Outlook(
         release=manifest.release,
+        is_chain=False,
         statements=privacy_statements(figures),
         privacy=privacy_figures(figures),
         clip_norm=r,
@@ -125,11 +189,8 @@ def outlook(manifest: Manifest, records: int, spectrum: Sequence[float] = ()) ->
         relative_noise=noise * float(figures.rho) ** 0.5,
         nu=nu,
         quantile=clip_quantile(nu),
-        least_records={
-            share: round(SAFETY * least_records(noise, share, d, 1.0))
-            for share in sorted(shares, reverse=True)
-        },
-        components_seen=components_seen(spectrum, noise, d, 1.0, records) if spectrum else None,
+        near=sight(near),
+        far=sight(far),
         ciphertexts=ciphertexts,
         share_bytes=figures.share_bytes,
         seconds=ciphertexts * SECONDS_PER_CIPHERTEXT
@@ -148,12 +209,13 @@ def check_enough(manifest: Manifest, seen: Outlook, records: int, spectrum: Sequ
         PolicyError: `too-few-records`.
     """
     share = shares_of(spectrum)[0] if spectrum else max(FIRST_SHARES)
-    if records < seen.least_records[share] / 2:
+    least = seen.near.least_records[share]
+    if records < least / 2:
         raise PolicyError(
             "too-few-records",
             f"{records:,} records are too few for {manifest.figures.encoded_features} features at"
             f" ε = {float(manifest.epsilon):g}: the components would be noise"
-            f" (a component with a share of {share:g} needs about {seen.least_records[share]:,} records)",
+            f" (a component with a share of {share:g} needs about {least:,} records)",
             "use fewer features, a larger ε, or a better centre; --anyway plans it nevertheless",
         )
 

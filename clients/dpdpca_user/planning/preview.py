@@ -5,20 +5,28 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.fields import read_choice
 from dpdpca_user.planning.advice import advice, result_advice, sample_advice
 from dpdpca_user.planning.choice import NextRound, next_round
+from dpdpca_user.planning.foresight import chain_outlook
 from dpdpca_user.planning.lint import plain_json
+from dpdpca_user.planning.placement import placements
 from dpdpca_user.planning.plan import RELEASES, Outlook, as_release, check_enough, close_components, outlook
 from dpdpca_user.planning.prestudy import PreStudyResult
 from dpdpca_user.planning.rounds import begin_chain, check_base, encoded_features, round_draft
 
 Complete = Callable[[Mapping[str, Any]], Manifest]
 """Returns the manifest that a draft would become, or raises the error with which parties would refuse it."""
-Sample = Mapping[str, Sequence[float]]
-"""Finite numbers by column; not private data."""
+Sample = Mapping[str, Column]
+"""The columns of a sample, from `columns_of_sample`; not private data."""
+
+
+def is_of_chain(base: Mapping[str, Any]) -> bool:
+    """Whether a draft leaves the release to a chain."""
+    return "release" not in base
 
 
 def planned(base: Mapping[str, Any], complete: Complete) -> Manifest:
@@ -30,19 +38,29 @@ def planned(base: Mapping[str, Any], complete: Complete) -> Manifest:
     return complete(as_release(base, ReleaseKind(release)))
 
 
-def lint_facts(manifest: Manifest, records: int | None, sample: Sample | None = None) -> dict[str, Any]:
+def lint_facts(
+    base: Mapping[str, Any], complete: Complete, records: int | None, sample: Sample | None = None
+) -> dict[str, Any]:
     """Figures of a valid draft, and advice on it, as plain JSON.
 
     Args:
-        manifest: the draft's manifest.
+        base: a draft; one without a release is the base of a chain.
+        complete: makes the manifest of a draft.
         records: the expected number of records in all, if it is known.
-        sample: a sample with which the bounds are compared.
+        sample: a sample with which bounds and clip norm are compared.
+
+    Raises:
+        MessageError, PolicyError: the draft cannot become a manifest, or cannot be the base of a chain.
     """
-    said = advice(manifest, records)
+    of_chain = is_of_chain(base)
+    if of_chain:
+        check_base(base)
+    manifest = planned(base, complete) if of_chain else complete(base)
+    said = advice(manifest, records, of_chain=of_chain)
     if sample is not None:
-        said += sample_advice(manifest, sample)
+        said += sample_advice(manifest, sample, of_chain=of_chain)
     return {
-        "release": str(manifest.release),
+        "release": None if of_chain else str(manifest.release),
         "encoded_features": manifest.figures.encoded_features,
         "share_bytes": manifest.figures.share_bytes,
         "advice": said,
@@ -51,7 +69,7 @@ def lint_facts(manifest: Manifest, records: int | None, sample: Sample | None = 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The forecast for a draft, in every release that it can have.
+    """The forecast for a draft: for a chain, and for a single study of every release that it can have.
 
     Attributes:
         drafted: the manifest from `planned`.
@@ -92,23 +110,32 @@ def forecast(
         MessageError, PolicyError: the study is not possible; `too-few-records` unless `anyway`.
     """
     drafted = planned(base, complete)
-    outlooks, said = [], advice(drafted, records)
+    of_chain = is_of_chain(base)
+    outlooks, said = [], advice(drafted, records, of_chain=of_chain)
+    try:
+        assumed = placements(drafted.features, drafted.scaling, spectrum)
+        outlooks.append(chain_outlook(base, complete, records, assumed, spectrum))
+    except PolicyError as error:
+        said.append(f"a chain of this draft is not possible: {error.problem}")
     for release in RELEASES:
         try:
             outlooks.append(outlook(complete(as_release(base, release)), records, spectrum))
         except PolicyError as error:
             said.append(f"a {release} release of this draft is not possible: {error.problem}")
     if sample is not None:
-        said += sample_advice(drafted, sample)
+        said += sample_advice(drafted, sample, of_chain=of_chain)
     if close := close_components(spectrum):
         said.append(close)
-    wanted = drafted.release if "release" in base else ReleaseKind.JOINT
+    wanted = "chain" if of_chain else str(drafted.release)
     for seen in outlooks:
-        if seen.release is wanted and not anyway:
+        if seen.name == wanted and not anyway:
             check_enough(drafted, seen, records, spectrum)
-        few = seen.least_records[0.2]
-        if seen.release is wanted and records < few:
-            said.append(f"a component with a fifth of all variance would need {few:,} records")
+        few, many = seen.near.least_records[0.2], seen.far.least_records[0.2]
+        if seen.name == wanted and records < many:
+            said.append(
+                f"a component with a fifth of all variance would need {few:,} records if the centres are at"
+                f" the means, and {many:,} if the means are half a range away"
+            )
     return Forecast(records, drafted, tuple(outlooks), tuple(said))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpdpca_protocol.errors import InputError
-from dpdpca_protocol.records.columns import MISSING_WORDS
+from dpdpca_protocol.records.columns import MISSING_WORDS, Column
 from dpdpca_protocol.terms.features import column_key
 from dpdpca_runtime.file_kinds import BEGINNING_BYTES, FileKind, foreign_kind, is_binary
 from dpdpca_runtime.text import MARK_BYTES, marked_encoding
@@ -58,17 +58,23 @@ class FirstDraft:
 
 
 def draft_from_sample(
-    path: Path, records: int | None = None, participants: Sequence[str] | None = None
+    path: Path,
+    records: int | None = None,
+    participants: Sequence[str] | None = None,
+    *,
+    single: bool = False,
 ) -> FirstDraft:
     """A draft with a feature for every column of a CSV file.
 
-    A draft that names owners is blinded. If it names nobody, the proxy draws the noise.
+    The draft is that of a chain, which chooses release, centres and clip norm itself. A draft that names
+    owners is blinded. If it names nobody, the proxy draws the noise.
 
     Args:
         path: the sample file.
         records: the number of records that all owners are expected to have together. This number cannot be
             derived from the sample.
         participants: the names of the owners; None for all owners that are enrolled, and empty for nobody.
+        single: make a draft of one joint study instead.
 
     Raises:
         InputError: there is no header or no row, or a column contains neither numbers nor a few levels.
@@ -83,9 +89,8 @@ def draft_from_sample(
         'title = "…"',
         'purpose = "…"',
         "",
-        'release = "joint"           # or "masked": see dpdpca user plan',
+        *(_single(clip_norm) if single else _CHAIN),
         "epsilon = 1",
-        f"clip_norm = {clip_norm:.2g}             # from a rule that needs no data; lower means less noise",
         'scaling = "range"',
         'missing = "midpoint"',
         _max_records(records),
@@ -101,6 +106,20 @@ def draft_from_sample(
     return FirstDraft("\n".join(parts) + "\n", tuple(left_open))
 
 
+_CHAIN = (
+    "# This is the draft of a chain of studies: dpdpca user study run --auto. Private pre-studies choose",
+    "# the release, the centres and clip_norm, and all rounds together spend this epsilon.",
+)
+
+
+def _single(clip_norm: float) -> Iterator[str]:
+    yield 'release = "joint"           # or "masked": see dpdpca user plan'
+    yield (
+        f"clip_norm = {clip_norm:.2g}             # from a rule that needs no data; lower means less noise;"
+        " study lint says what it will clip"
+    )
+
+
 def room_for(records: int) -> int:
     """max_records for an expected number of records: a fifth more, rounded up to two digits."""
     wanted = records + records // _HEADROOM
@@ -108,19 +127,25 @@ def room_for(records: int) -> int:
     return -(-wanted // step) * step
 
 
-def numbers_of_sample(path: Path) -> dict[str, list[float]]:
-    """The finite numbers of each column of a CSV file that contains only numbers.
+def columns_of_sample(path: Path) -> dict[str, list[float] | list[str | None]]:
+    """The columns of a CSV file: numbers, with NaN for a missing one, or texts, with None.
 
     Raises:
         InputError: there is no header or no row.
     """
     header, rows = _read(path)
-    found = {}
+    found: dict[str, list[float] | list[str | None]] = {}
     for name, values in zip(header, zip(*rows, strict=True), strict=True):
-        numbers = _numbers(_present(values))
-        if numbers is not None:
-            found[name] = [number for number in numbers if math.isfinite(number)]
+        if _numbers(_present(values)) is None:
+            found[name] = [value.strip() or None for value in values]
+        else:
+            found[name] = [float(text) if _present([text]) else math.nan for text in values]
     return found
+
+
+def finite_numbers(column: Column) -> list[float]:
+    """The finite numbers of a column; none if it holds texts."""
+    return [value for value in column if isinstance(value, float) and math.isfinite(value)]
 
 
 def _owners(participants: Sequence[str] | None) -> list[str]:
