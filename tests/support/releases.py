@@ -23,7 +23,8 @@ class Clipped:
     """Scaled rows after clipping, and what their release would be.
 
     Attributes:
-        rows: (n, d) in half-ranges about the public centre, norms at most the clip norm.
+        rows: (n, d) in half-ranges about the public centre, norms at most the clip norm; in a study of pairs,
+            differences.
         figures: of the study.
     """
 
@@ -53,6 +54,8 @@ class Clipped:
         total = self.rows.sum(axis=0) * grid
         if self.figures.release is ReleaseKind.MASKED:
             return NoisyScatter(n, _integers(n * (self.scatter * grid**2 + noise)), None)
+        if self.figures.release is ReleaseKind.PAIRS:
+            return NoisyScatter(n, _integers(self.rows.T @ self.rows * grid**2 + 2 * noise), None, True)
         noisy_total = total + float(law.sum_) ** 0.5 * normal_deviates(d, source)
         moment = self.rows.T @ self.rows * grid**2 + noise
         return NoisyScatter(
@@ -92,7 +95,7 @@ def clipped(
             sum_weight=Fraction(weight).limit_denominator(100)
             if release is ReleaseKind.JOINT
             else Fraction(0),
-            max_records=n,
+            max_records=2 * n if release is ReleaseKind.PAIRS else n,
             modulus_bits=3072,
         )
     )

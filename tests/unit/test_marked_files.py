@@ -23,7 +23,7 @@ from dpdpca_runtime.passphrase import new_passphrase, read_passphrase, unlock
 from dpdpca_runtime.text import load_line, load_text
 from dpdpca_user.commands.parts import load_draft, read_draft
 from dpdpca_user.planning.lint import parse_draft
-from dpdpca_user.planning.sample import draft_from_sample, numbers_of_sample
+from dpdpca_user.planning.sample import columns_of_sample, draft_from_sample
 from dpdpca_user.service_client import TOKEN_FILE_VARIABLE, find_token
 
 NAME = "DPDPCA_TEST_FILE"
@@ -85,7 +85,7 @@ def test_samples(written: Write, tmp_path: Path) -> None:
     (tmp_path / "plain.csv").write_text(CSV, encoding="utf-8")
     sample = written("sample.csv", CSV)
     assert draft_from_sample(sample) == draft_from_sample(tmp_path / "plain.csv")
-    assert numbers_of_sample(sample)["weight"] == [float(f"0.{i}") for i in range(1, 9)]
+    assert columns_of_sample(sample)["weight"] == [float(f"0.{i}") for i in range(1, 9)]
 
 
 def test_records(written: Write) -> None:

@@ -203,13 +203,14 @@ def check_enough(manifest: Manifest, seen: Outlook, records: int, spectrum: Sequ
     """Refuse a study that cannot succeed, whatever the data: one with fewer records than half of N_min.
 
     N_min is the number of records that the first component of the spectrum needs. Without a spectrum, N_min
-    is for a component with half of all variance. N_min assumes a centre near the mean.
+    is for a component with half of all variance. N_min assumes centres at the means, and records whose
+    root-mean-square length is the clip norm.
 
     Raises:
         PolicyError: `too-few-records`.
     """
     share = shares_of(spectrum)[0] if spectrum else max(FIRST_SHARES)
-    least = seen.near.least_records[share]
+    least = round(seen.near.least_records[share] / seen.near.kappa)
     if records < least / 2:
         raise PolicyError(
             "too-few-records",

@@ -53,9 +53,9 @@ def lint_facts(
         MessageError, PolicyError: the draft cannot become a manifest, or cannot be the base of a chain.
     """
     of_chain = is_of_chain(base)
+    manifest = planned(base, complete) if of_chain else complete(base)
     if of_chain:
         check_base(base)
-    manifest = planned(base, complete) if of_chain else complete(base)
     said = advice(manifest, records, of_chain=of_chain)
     if sample is not None:
         said += sample_advice(manifest, sample, of_chain=of_chain)

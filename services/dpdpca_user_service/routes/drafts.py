@@ -15,7 +15,6 @@ from dpdpca_user_service.drafts import lint_draft, plan_draft
 from dpdpca_user_service.routes.contract import (
     BASE_BODY,
     DRAFT,
-    DRAFT_BODY,
     DRAFT_DESCRIBED,
     EVERYWHERE,
     SCHEMA_CONTENT,
@@ -59,7 +58,11 @@ async def read_draft_schema() -> Response:
     "/drafts/lint",
     summary="Check a draft against all rules that need no key, and suggest improvements",
     **operation(
-        LintBody, DRAFT, described="The draft is valid.", body=DRAFT_BODY, body_described=DRAFT_DESCRIBED
+        LintBody,
+        [*DRAFT, "no-chain"],
+        described="The draft is valid.",
+        body=BASE_BODY,
+        body_described=DRAFT_DESCRIBED,
     ),
 )
 async def lint(request: Request, records: RecordsQuery = None) -> Response:

@@ -1,5 +1,6 @@
 """A first draft from a sample: what it writes, what it leaves open, and what it refuses with a reason."""
 
+import math
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +12,15 @@ from dpdpca_protocol.errors import InputError, MessageError
 from dpdpca_protocol.terms.terms import NoiseBy, SuiteName
 from dpdpca_user.commands.parts import lint_draft
 from dpdpca_user.planning.advice import advice, sample_advice
-from dpdpca_user.planning.preview import forecast
-from dpdpca_user.planning.sample import FirstDraft, draft_from_sample, numbers_of_sample, room_for
+from dpdpca_user.planning.preview import forecast, lint_facts
+from dpdpca_user.planning.rounds import check_base
+from dpdpca_user.planning.sample import (
+    FirstDraft,
+    columns_of_sample,
+    draft_from_sample,
+    finite_numbers,
+    room_for,
+)
 
 
 def drafted(
@@ -20,11 +28,12 @@ def drafted(
     *columns: tuple[str, ...],
     records: int | None = 5000,
     participants: Sequence[str] | None = None,
+    single: bool = True,
 ) -> FirstDraft:
     """The draft of a sample with these columns, each its header and its fields."""
     path = folder / "sample.csv"
     path.write_text("".join(";".join(row) + "\n" for row in zip(*columns, strict=True)), encoding="utf-8")
-    return draft_from_sample(path, records, participants)
+    return draft_from_sample(path, records, participants, single=single)
 
 
 def feature(draft: FirstDraft, name: str) -> dict[str, Any]:
@@ -47,6 +56,20 @@ def test_a_draft_that_names_owners_is_blinded(tmp_path: Path, names: list[str] |
         assert manifest.min_owners == manifest.max_owners == len(names)
 
 
+@pytest.mark.parametrize("names", [None, ("A", "B"), ()])
+def test_a_draft_is_that_of_a_chain(tmp_path: Path, names: Sequence[str] | None) -> None:
+    """It differs from that of a single study by two members only, which the chain chooses."""
+    text = drafted(tmp_path, AGE, participants=names, single=False).text
+    assert "study run --auto" in text
+    base = tomllib.loads(text)
+    check_base(base)
+    facts = lint_facts(base, lint_draft, 5000, columns_of_sample(tmp_path / "sample.csv"))
+    assert facts["release"] is None
+    assert not [line for line in facts["advice"] if "clip" in line]
+    single = tomllib.loads(drafted(tmp_path, AGE, participants=names).text)
+    assert single == base | {"release": "joint", "clip_norm": 0.35}
+
+
 def test_a_draft_that_names_nobody_has_the_proxy_s_noise(tmp_path: Path) -> None:
     draft = tomllib.loads(drafted(tmp_path, AGE, participants=()).text)
     assert draft["noise_by"] == "proxy"
@@ -62,8 +85,8 @@ def test_the_forecast_of_a_first_draft_has_each_release_that_it_can_have(
 ) -> None:
     """A masked study is shown beside a blinded one, with the proxy's noise; it must name its owners."""
     draft = tomllib.loads(drafted(tmp_path, AGE, participants=names).text)
-    shown = {str(seen.release) for seen in forecast(draft, lint_draft, 5000).outlooks}
-    assert shown == ({"masked"} if names else set()) | {"joint", "pairs"}
+    shown = [seen.name for seen in forecast(draft, lint_draft, 5000).outlooks]
+    assert shown == ["chain", *(["masked"] if names else []), "joint", "pairs"]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +210,39 @@ def test_a_column_that_is_no_feature_is_refused_with_what_it_is(
 def test_words_for_a_missing_number_are_those_of_the_owners_files(tmp_path: Path) -> None:
     path = tmp_path / "sample.csv"
     path.write_text("x,y\n1,NA\nNone,2\nNULL,\nnan,n/a\n3,4\n")
-    assert numbers_of_sample(path) == {"x": [1.0, 3.0], "y": [2.0, 4.0]}
+    columns = columns_of_sample(path)
+    assert [len(column) for column in columns.values()] == [5, 5]
+    assert {name: finite_numbers(column) for name, column in columns.items()} == {
+        "x": [1.0, 3.0],
+        "y": [2.0, 4.0],
+    }
+
+
+@pytest.mark.parametrize(
+    ("release", "norm", "shown"), [("joint", 1, "50%"), ("pairs", 1, "50%"), ("pairs", "0.7", "100%")]
+)
+def test_a_sample_shows_the_share_that_the_clip_norm_shortens(release: str, norm: object, shown: str) -> None:
+    """Two of four records are 0.8 half-ranges from the centre in both features, the others at it. In pairs,
+    the first record meets the third and the second the fourth, which lacks a value."""
+    features = [{"name": name, "lower": -1, "upper": 1} for name in "ab"]
+    manifest = manifest_of(release=release, clip_norm=norm, features=features)
+    sample = {"a": [0.8, 0.8, 0.0, math.nan], "b": [-0.8, -0.8, 0.0, 0.0]}
+    measured = [line for line in sample_advice(manifest, sample) if "would be shortened" in line]
+    assert len(measured) == 1
+    assert shown in measured[0]
+    assert not [line for line in sample_advice(manifest, {"a": [0.8]}) if "shortened" in line]
+
+
+def test_a_draft_by_hand_says_what_it_will_clip() -> None:
+    features = [{"name": f"x{index}", "lower": 0, "upper": 1} for index in range(20)]
+
+    def said(**changes: Any) -> str:
+        return " ".join(advice(manifest_of(features=features, **changes)))
+
+    assert "shorten nearly all of the records if the centres" in said(clip_norm="0.7")
+    assert "shorten few of the records if the centres are at the means, and nearly all" in said(clip_norm=3)
+    assert "few of the differences" in said(release="pairs", clip_norm=4)
+    assert "shorten" not in " ".join(advice(manifest_of(features=features), of_chain=True))
 
 
 def manifest_of(**changes: Any) -> Any:

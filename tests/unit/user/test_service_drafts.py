@@ -59,6 +59,11 @@ def test_lint_says_what_the_command_says(client: TestClient, tmp_path: Path) -> 
     answer = client.post("/v1/drafts/lint?records=300", json=DRAFT)
     assert answer.json() == said("user", "study", "lint", str(draft), "--records", "300")
     assert any("max_records = 5,000" in line for line in answer.json()["advice"])
+    assert any("will shorten" in line for line in answer.json()["advice"])
+    draft.write_text(json.dumps(BASE))
+    answer = client.post("/v1/drafts/lint", json=BASE)
+    assert answer.json() == said("user", "study", "lint", str(draft))
+    assert answer.json()["release"] is None
 
 
 @pytest.mark.parametrize(
@@ -89,7 +94,7 @@ def test_plan_says_what_the_command_says(
 @pytest.mark.parametrize(
     ("route", "draft", "status", "kind"),
     [
-        ("lint", BASE, 400, "malformed"),
+        ("lint", BASE | {"missing": "reject"}, 403, "no-chain"),
         ("lint", DRAFT | {"epsilon": -1}, 403, "manifest-refused"),
         ("lint", [], 400, "malformed"),
         ("lint?records=0", DRAFT, 400, "malformed"),

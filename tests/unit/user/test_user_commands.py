@@ -111,7 +111,9 @@ def test_plan_shows_both_releases_and_warns_of_a_high_clip_norm(run: Run, draft:
     assert "above 0.7" in out
     assert "income 50000" in out
     facts = json.loads(run("plan", draft, "--records", "20000", "--json")[1])
-    masked, joint = facts["releases"][:2]
+    chain, masked, joint, _ = facts["releases"]
+    assert chain["privacy"] == joint["privacy"]
+    assert chain["bytes_per_owner"] > joint["bytes_per_owner"]
     assert 1.9 < masked["noise_on_a_variance"] / joint["noise_on_a_variance"] < 4
     assert joint["bytes_per_owner"] == 8 * (1 + 4 + 10)
     assert joint["ciphertexts_per_owner"] == 0 < masked["ciphertexts_per_owner"]
@@ -125,12 +127,17 @@ def test_plan_shows_both_releases_and_warns_of_a_high_clip_norm(run: Run, draft:
 
 def test_plan_gives_every_release_its_noise_and_the_records_that_it_takes(run: Run, draft: str) -> None:
     facts = json.loads(run("plan", draft, "--records", "20000", "--json")[1])
-    _, joint, pairs = facts["releases"]
-    assert [round(each["relative_noise"], 3) for each in facts["releases"]] == [2.828, 1.215, 2.0]
+    chain, _, joint, pairs = facts["releases"]
+    assert [each["is_chain"] for each in facts["releases"]] == [True, False, False, False]
+    assert (chain["release"], chain["centres_far_off"]["release"]) == ("joint", "joint")
+    assert [round(each["relative_noise"], 3) for each in facts["releases"]] == [1.025, 2.828, 1.215, 2.0]
     assert pairs["clip_norm"] == pytest.approx(joint["clip_norm"], rel=1e-4)
     for release in facts["releases"]:
-        assert release["least_records"]["0.1"] == pytest.approx(5 * release["least_records"]["0.5"], rel=0.01)
+        for seen in (release["centres_at_means"], release["centres_far_off"]):
+            assert seen["least_records"]["0.1"] == pytest.approx(5 * seen["least_records"]["0.5"], rel=0.01)
+            assert 0 <= seen["clipped_share"] <= 1
         assert release["clip_norm_without_data"] == pytest.approx((2 * 0.35**2 + 0.81) ** 0.5)
+    assert pairs["centres_far_off"] == pairs["centres_at_means"]
 
 
 def test_plan_refuses_what_can_only_be_noise(run: Run, draft: str) -> None:
@@ -148,8 +155,11 @@ def test_plan_counts_what_a_spectrum_leaves_above_the_noise(run: Run, draft: str
     (tmp_path / "spectrum.txt").write_text("0.5\n0.45\n0.01\n")
     for given in ("0.5,0.45,0.01", "spectrum.txt"):
         facts = json.loads(run("plan", draft, "--records", "2000", "--spectrum", given, "--json")[1])
-        masked, joint, _ = (each["components_above_noise"] for each in facts["releases"])
+        near = [each["centres_at_means"]["components_above_noise"] for each in facts["releases"]]
+        far = [each["centres_far_off"]["components_above_noise"] for each in facts["releases"]]
+        _, masked, joint, _ = near
         assert masked <= joint == 2
+        assert all(there <= here for here, there in zip(near, far, strict=True))
         assert any("the directions in it" in line for line in facts["advice"])
     for bad in ("0.5,half", "-1", "0"):
         assert run("plan", draft, "--records", "2000", "--spectrum", bad)[0] == 2
@@ -252,6 +262,8 @@ def test_a_sample_gives_a_draft_that_lints_once_what_it_leaves_open_is_filled_in
     text = (tmp_path / "made.toml").read_text()
     assert text.startswith("# The bounds and levels below come from the sample")
     assert "max_records = 24000 " in text
+    assert "\nrelease" not in text
+    assert '\nrelease = "joint"' in run(*init, "--records", "20000", "--single")[1]
     status, _, err = run("study", "lint", "made.toml")
     assert (status, "(const) lacks bounds" in err) == (1, True)
     (tmp_path / "made.toml").write_text(
