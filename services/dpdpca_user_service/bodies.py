@@ -227,6 +227,7 @@ class ReliabilityBody(Body):
     """Quality figures for the components, with intervals."""
 
     draws: int
+    of_unclipped: bool = Field(description="Whether the points are about the records before clipping.")
     total_variance_deviation: float
     share_low: Vector
     share_high: Vector
@@ -275,7 +276,7 @@ class ModelBody(Body):
     captured_shares: Vector
     captured_shares_are_bounds: list[bool]
     reliability: ReliabilityBody | None
-    not_included: str
+    not_included: str = Field(description="Which records the figures are about: clipped ones, or all.")
     correlation: CorrelationBody | None
     total_variance: float
     mean: Vector | None

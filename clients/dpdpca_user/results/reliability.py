@@ -22,7 +22,13 @@ from dpdpca_protocol.terms.figures import Figures
 from dpdpca_user.results.deviates import normal_deviates, symmetric_noise
 
 CLIPPING_IS_NOT_SEEN = (
-    "The effect of clipping the records cannot be seen after the release, and no figure here includes it."
+    "The effect of clipping the records cannot be seen after the release, and no figure here includes it:"
+    " shares, cos² and their percentiles are about the clipped records, and are usually too high for the"
+    " records before clipping."
+)
+CLIPPING_IS_ALLOWED_FOR = (
+    "The percentiles of shares and cos² are about the records before clipping: they allow for the length that"
+    " clipping took away. The estimates of shares and cos² are about the clipped records."
 )
 
 _MOST_DRAWS, _LEAST_DRAWS = 200, 40
@@ -57,6 +63,11 @@ class Reliability:
     of_unclipped: bool
     total_variance_deviation: float
     variances: Floats
+
+    @property
+    def about_clipping(self) -> str:
+        """Which records the figures are about, as sentences for people."""
+        return CLIPPING_IS_ALLOWED_FOR if self.of_unclipped else CLIPPING_IS_NOT_SEEN
 
     def to_body(self) -> dict[str, Any]:
         """Plain JSON, from which `parse` reads the same numbers."""

@@ -146,7 +146,7 @@ def _spectrum(components: Components, reliability: Reliability | None) -> str:
         "as a share of what the best k capture, is an estimate above the edge and a lower bound (≥) below"
         " it. "
         "The 5 % points come from drawing the known noise again"
-        f"{_draws(reliability)}. {CLIPPING_IS_NOT_SEEN}</figcaption></figure>{_table(header, rows)}"
+        f"{_draws(reliability)}. {_clipping(reliability)}</figcaption></figure>{_table(header, rows)}"
         + (f"<p>Further components in the model file: {more}.</p>" if more else "")
         + "</section>"
     )
@@ -164,6 +164,10 @@ def _share(components: Components, index: int) -> str:
 
 def _draws(reliability: Reliability | None) -> str:
     return f" {reliability.draws} times" if reliability is not None and reliability.draws else ""
+
+
+def _clipping(reliability: Reliability | None) -> str:
+    return CLIPPING_IS_NOT_SEEN if reliability is None else reliability.about_clipping
 
 
 def _loadings(components: Components) -> str:
