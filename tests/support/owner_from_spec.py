@@ -389,9 +389,11 @@ def _clipping_terms(body: Json, q: int) -> tuple[Fraction, int]:
     demand(body["release"] in ("joint", "pairs"), "clip_share belongs to joint studies and pairs")
     demand(0 < s <= Fraction(1, 10), "clip_share is out of range")
     longest = max(sum((_reach(feature, body, of_pairs) for feature in body["features"]), Fraction(0)), r**2)
-    square = decimal(body["clip_cap"]) ** 2 if "clip_cap" in body else longest
-    demand(r**2 <= square <= longest and decimal(body.get("clip_cap", "1")) > 0, "clip_cap is out of range")
-    return s, math.floor(square * q**2)
+    if "clip_cap" not in body:
+        return s, math.floor(longest * q**2)
+    cap = decimal(body["clip_cap"])
+    demand(r <= cap, "clip_cap is out of range")
+    return s, math.floor(min(cap**2, longest) * q**2)
 
 
 def _clipping_variances(body: Json, K: int, a: Fraction, q: int, square: Fraction) -> list[Fraction]:

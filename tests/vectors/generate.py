@@ -467,7 +467,6 @@ def refused_clipping(
         ("another part of ρ", "pairs with what clipping did", {"clip_share": "0.01"}, "noise_scale"),
         ("another cap and so another slot", "joint with what clipping did", {"slot_bits": 48}, "slot_bits"),
         ("a cap below the norm", "joint with what clipping did", {"clip_cap": "0.5"}, "below clip_norm"),
-        ("a cap beyond the bounds", "joint with what clipping did", {"clip_cap": "1.8"}, "above 1.73205"),
         ("a cap alone", "joint", {"clip_cap": "1.5"}, "no meaning without clip_share"),
         ("what clipping did, masked", "masked", share, "does not tell what clipping did"),
         ("what clipping did, in a pre-study", "pre-study", share, "does not tell what clipping did"),

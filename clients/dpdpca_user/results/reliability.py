@@ -3,7 +3,7 @@
 This is post-processing: the distribution of the noise is public, and the signal is what the release itself
 shows above it. The bootstrap assumes the estimated eigenvalues θ̂ and a flat remainder, so it applies only to
 components above their noise edge. For components below the edge, `Components.captured_share` gives a lower
-bound. The effect of clipping cannot be seen after the release, and no figure here includes it.
+bound. The effect of clipping is only known if the study asks for it (`clipping`).
 """
 
 from collections.abc import Mapping
@@ -18,6 +18,7 @@ from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import Components, Floats, leading_pairs, scatter_of
 from dpdpca_protocol.terms.figures import Figures
+from dpdpca_user.results.clipping import ClippingFigures, assess_clipping
 from dpdpca_user.results.deviates import normal_deviates, symmetric_noise
 
 CLIPPING_IS_NOT_SEEN = (
@@ -42,6 +43,7 @@ class Reliability:
         overlap_low, overlap_high: (k̂,) the same points of each squared cosine with the true component.
         total_variance_deviation: standard deviation of `Components.total_variance`.
         variances: (d,) of the features as released, with noise: the diagonal of S̃/(N − 1).
+        clipping: what clipping did, and variances before it; None if the release does not tell.
     """
 
     draws: int
@@ -51,6 +53,7 @@ class Reliability:
     overlap_high: Floats
     total_variance_deviation: float
     variances: Floats
+    clipping: ClippingFigures | None = None
 
     def to_body(self) -> dict[str, Any]:
         """Plain JSON, from which `parse` reads the same numbers."""
@@ -58,6 +61,7 @@ class Reliability:
         return {
             "draws": self.draws,
             "total_variance_deviation": self.total_variance_deviation,
+            "clipping": None if self.clipping is None else self.clipping.to_body(),
             **arrays,
         }
 
@@ -72,6 +76,7 @@ class Reliability:
             points = {name: np.array(untrusted[name], dtype=np.float64) for name in _POINTS}
             variances = np.array(untrusted["variances"], dtype=np.float64)
             draws, deviation = int(untrusted["draws"]), float(untrusted["total_variance_deviation"])
+            told = untrusted.get("clipping")
         except (KeyError, TypeError, ValueError) as error:
             raise _malformed() from error
         shapes = {values.shape for values in points.values()}
@@ -80,7 +85,10 @@ class Reliability:
         )
         if len(shapes) != 1 or len(next(iter(shapes))) != 1 or variances.shape != (d,) or not finite:
             raise _malformed()
-        return cls(draws=draws, total_variance_deviation=deviation, variances=variances, **points)
+        clipping = None if told is None else ClippingFigures.parse(told)
+        return cls(
+            draws=draws, total_variance_deviation=deviation, variances=variances, clipping=clipping, **points
+        )
 
 
 def _malformed() -> MessageError:
@@ -114,8 +122,9 @@ def assess_release(
     mean, on_sum = np.zeros(d), 0.0
     if noisy.sum is not None:
         mean, on_sum = np.array([entry / noisy.count for entry in noisy.sum]), float(law.sum_) ** 0.5
+    clipping = assess_clipping(noisy, figures, components, owners)
     draws = 0
-    if trusted and d <= _MOST_FEATURES:
+    if trusted and d <= _MOST_FEATURES and (clipping is None or not clipping.is_most):
         draws = min(_MOST_DRAWS, max(_LEAST_DRAWS, _WORK // d**3))
     signals = components.signals[:trusted] / unit
     shares, overlaps = np.zeros((draws, trusted)), np.zeros((draws, trusted))
@@ -140,6 +149,8 @@ def assess_release(
             shares[index] = np.cumsum(squares @ start) / best
             overlaps[index] = np.diag(squares)
     share_low, share_high = _points(shares)
+    if clipping is not None:
+        share_low = np.maximum(share_low - clipping.turning, 0.0)
     overlap_low, overlap_high = _points(overlaps)
     return Reliability(
         draws=draws,
@@ -149,6 +160,7 @@ def assess_release(
         overlap_high=overlap_high,
         total_variance_deviation=(d * diagonal**2 + 4 * on_sum**2 * float(mean @ mean)) ** 0.5 * unit,
         variances=np.diag(scatter) * unit,
+        clipping=clipping,
     )
 
 

@@ -84,11 +84,12 @@ class Manifest:
 
     @property
     def _clip_cap_squared(self) -> Fraction:
-        """The square of `clip_cap` or, if it is left out, of the largest length that the bounds allow."""
-        if not self.clip_share or self.clip_cap:
-            return self.clip_cap**2
+        """The square of `clip_cap`, at most that of the largest length that bounds and centres allow."""
+        if not self.clip_share:
+            return Fraction(0)
         longest = longest_norm_squared(self.features, self.scaling, self.rules.of_pairs)
-        return max(longest, self.clip_norm**2)
+        most = max(longest, self.clip_norm**2)
+        return min(self.clip_cap**2, most) if self.clip_cap else most
 
     @property
     def is_blinded(self) -> bool:

@@ -3,20 +3,12 @@
 A broken rule raises `PolicyError`.
 """
 
-import math
-
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import OF_PAIRS
 from dpdpca_protocol.pads.masks import check_blinding_key, check_different
 from dpdpca_protocol.privacy.mechanisms import Gaussian, mechanism_for
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.features import (
-    MAX_ENCODED_FEATURES,
-    check_clip_norm,
-    check_resolution,
-    column_key,
-    longest_norm_squared,
-)
+from dpdpca_protocol.terms.features import MAX_ENCODED_FEATURES, check_clip_norm, check_resolution, column_key
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import PadsKeyTerms
 from dpdpca_protocol.terms.terms import NoiseBy, SuiteName
@@ -173,18 +165,8 @@ def _check_clipping(manifest: Manifest) -> None:
         )
     if manifest.mechanism != Gaussian.name:
         refused("clip_share is proved only for the gaussian mechanism", "omit it")
-    if not manifest.clip_cap:
-        return
-    if manifest.clip_cap < manifest.clip_norm:
+    if 0 < manifest.clip_cap < manifest.clip_norm:
         refused("clip_cap is below clip_norm, but only longer rows are clipped", "raise clip_cap or omit it")
-    longest = longest_norm_squared(manifest.features, manifest.scaling, manifest.rules.of_pairs)
-    if manifest.clip_cap**2 > max(longest, manifest.clip_norm**2):
-        row = "difference" if manifest.rules.of_pairs else "record"
-        refused(
-            f"clip_cap is above {math.sqrt(longest):.6g}, the norm of the longest {row} that bounds and"
-            " centres allow, so it would only add noise",
-            "omit clip_cap",
-        )
 
 
 _NAME_OWNERS = (
