@@ -8,6 +8,8 @@ CLIP_SHARE = "0.005"
 """The part of ρ that drafts give to each of the two numbers about clipping."""
 
 _SIGMAS = 2.0
+_UNSEEN = 2
+"""Bins above the last one that shows, each of which may hold as many rows as the noise hides."""
 
 
 def clip_cap(norms: Histogram, rows: int, clip_norm: float, rho: float) -> float:
@@ -27,18 +29,18 @@ def clip_cap(norms: Histogram, rows: int, clip_norm: float, rho: float) -> float
         The cap, at least `clip_norm`; twice `clip_norm` if the histogram shows nothing above its noise.
     """
     peak = max(range(len(norms.counts)), key=lambda index: norms.counts[index])
-    last = peak
-    while last + 1 < len(norms.counts) and norms.counts[last + 1] >= _SIGMAS * norms.noise:
-        last += 1
-    seen = sum(max(count, 0) for count in norms.counts[: last + 1])
-    if norms.counts[peak] < _SIGMAS * norms.noise:
+    least = _SIGMAS * norms.noise
+    if norms.counts[peak] < least:
         return 2 * clip_norm
+    last = peak
+    while last + 1 < len(norms.counts) and norms.counts[last + 1] >= least:
+        last += 1
+    counts = [float(max(count, 0)) for count in norms.counts[: last + 1]]
+    counts += [norms.noise] * min(_UNSEEN, len(norms.counts) - len(counts))
+    lengths = list(zip(counts, norms.edges, strict=False))
 
     def error(cap: float) -> float:
-        missed = sum(
-            count * max(edge**2 - cap**2, 0.0)
-            for count, edge in zip(norms.counts[: last + 1], norms.edges, strict=False)
-        )
-        return hypot(missed * rows / seen, cap**2 / sqrt(2 * rho))
+        missed = sum(count * max(edge**2 - cap**2, 0.0) for count, edge in lengths)
+        return hypot(missed * rows / sum(counts), cap**2 / sqrt(2 * rho))
 
-    return min((max(edge, clip_norm) for edge in norms.edges[: last + 1]), key=error)
+    return min((max(edge, clip_norm) for _, edge in lengths), key=error)

@@ -28,8 +28,7 @@ _POINT = 1.645
 _SEEN = 3.0
 """Deviations of its noise above which the trace of a release says how long the clipped rows are."""
 _USUAL_EXCESS, _USUAL_SPREAD = 0.2, 0.6
-_UNEVEN, _UNEVEN_BEND = 0.5, 4.5
-_TURNED, _TURNED_BEND = 0.1, 4.0
+_UNEVEN, _UNEVEN_BEND = 0.9, 6.0
 _NUMBERS = ("share", "share_deviation")
 _CORRECTED = ("factor", "factor_deviation", "total_variance", "total_variance_deviation")
 _PER_COMPONENT = ("variances", "deviations", "low", "high")
@@ -68,15 +67,9 @@ class ClippingFigures:
         return self.share > MOST
 
     @property
-    def turning(self) -> float:
-        """By how much clipping may lower the share of the variance that the components capture.
-
-        Fitted to real tables; see docs/utility.md. 0 if nothing was clipped.
-        """
-        if self.factor is None or self.factor_deviation is None:
-            return 0.0
-        lost = 1 - 1 / (self.factor + self.factor_deviation)
-        return _TURNED * lost / (1 + _TURNED_BEND * lost)
+    def lost(self) -> float | None:
+        """The squared length that clipping took from all rows, divided by what it left; None if not known."""
+        return None if self.factor is None else self.factor - 1
 
     def to_body(self) -> dict[str, Any]:
         """Plain JSON, from which `parse` reads the same numbers."""

@@ -149,8 +149,6 @@ def assess_release(
             shares[index] = np.cumsum(squares @ start) / best
             overlaps[index] = np.diag(squares)
     share_low, share_high = _points(shares)
-    if clipping is not None:
-        share_low = np.maximum(share_low - clipping.turning, 0.0)
     overlap_low, overlap_high = _points(overlaps)
     return Reliability(
         draws=draws,
