@@ -93,7 +93,7 @@ def round_draft(base: Mapping[str, Any], following: NextRound) -> dict[str, Any]
         draft["sum_weight"] = following.sum_weight
     if following.is_last:
         draft.setdefault("clip_share", CLIP_SHARE)
-        if following.clip_cap is not None and draft["clip_share"] == CLIP_SHARE:
+        if following.clip_cap is not None and real_of(draft["clip_share"], "clip_share") > 0:
             draft["clip_cap"] = rounded_down(max(following.clip_cap * (1 + _STEP), following.clip_norm))
     if following.pre_studies:
         draft["pre_studies"] = [study.hex() for study in following.pre_studies]

@@ -25,6 +25,8 @@ MOST = 0.5
 
 _POINT = 1.645
 """Deviations between a normal estimate and its 5 % and 95 % points."""
+_CHOSEN = 1.25
+"""Components are the directions in which the noise happens to be large, so it counts for more."""
 _SEEN = 3.0
 """Deviations of its noise above which the trace of a release says how long the clipped rows are."""
 _USUAL_EXCESS, _USUAL_SPREAD = 0.2, 0.6
@@ -45,8 +47,8 @@ class ClippingFigures:
             None, like all that follows, if the release shows no total above its noise.
         total_variance, total_variance_deviation: of all features, before clipping.
         variances, deviations: (k̂,) the variance before clipping that each component above its noise edge
-            captures. The deviations contain the noise, the uncertainty of the factor, and the uneven effect
-            of clipping.
+            captures. The deviations contain the noise, in a study of pairs the choice of the pairs, the
+            uncertainty of the factor, and the uneven effect of clipping.
         low, high: (k̂,) 5 % and 95 % points of these variances.
     """
 
@@ -71,6 +73,25 @@ class ClippingFigures:
         """The squared length that clipping took from all rows, divided by what it left; None if not known."""
         return None if self.factor is None else self.factor - 1
 
+    def sentences(self, rows: str) -> str:
+        """What clipping did, in words.
+
+        Args:
+            rows: what a row is: records, or differences of pairs.
+        """
+        said = f"About {self.share:.0%} ± {self.share_deviation:.2g} of the {rows} were clipped to the norm."
+        if self.factor is None:
+            return (
+                f"{said} The release shows too little above its noise to tell by how much this lowered the"
+                " variances, so every variance here is that of clipped records."
+            )
+        return (
+            f"{said} Before clipping, the total variance was {self.factor:.3g} ± {self.factor_deviation:.2g}"
+            " times as large. Variances before clipping are the released ones times this factor. This is an"
+            " approximation where clipping shortened some directions more than others; their deviations allow"
+            " for that."
+        )
+
     def to_body(self) -> dict[str, Any]:
         """Plain JSON, from which `parse` reads the same numbers."""
         numbers = {name: getattr(self, name) for name in (*_NUMBERS, *_CORRECTED)}
@@ -84,23 +105,27 @@ class ClippingFigures:
             MessageError: shapes do not match, or a number is not finite.
         """
         try:
-            numbers = {name: float(untrusted[name]) for name in _NUMBERS}
-            given = [untrusted[name] for name in _CORRECTED]
-            corrected = {
-                name: None if value is None else float(value)
-                for name, value in zip(_CORRECTED, given, strict=True)
-            }
-            arrays = {name: np.array(untrusted[name], dtype=np.float64) for name in _PER_COMPONENT}
+            share, share_deviation = (float(untrusted[name]) for name in _NUMBERS)
+            factor, factor_deviation, total, total_deviation = (
+                None if untrusted[name] is None else float(untrusted[name]) for name in _CORRECTED
+            )
+            variances, deviations, low, high = (
+                np.array(untrusted[name], dtype=np.float64) for name in _PER_COMPONENT
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise _malformed() from error
-        known = {value is None for value in given}
-        finite = all(value is None or isfinite(value) for value in (*numbers.values(), *corrected.values()))
-        shapes = {values.shape for values in arrays.values()}
-        if len(known) != 1 or not finite or len(shapes) != 1 or len(next(iter(shapes))) != 1:
+        corrected, arrays = (
+            (factor, factor_deviation, total, total_deviation),
+            (variances, deviations, low, high),
+        )
+        finite = all(value is None or isfinite(value) for value in (share, share_deviation, *corrected))
+        finite &= all(np.isfinite(values).all() for values in arrays)
+        shapes = {values.shape for values in arrays}
+        if not finite or len({value is None for value in corrected}) != 1:
             raise _malformed()
-        if not all(np.isfinite(values).all() for values in arrays.values()):
+        if len(shapes) != 1 or len(next(iter(shapes))) != 1:
             raise _malformed()
-        return cls(**numbers, **corrected, **arrays)
+        return cls(share, share_deviation, *corrected, *arrays)
 
 
 def _malformed() -> MessageError:
@@ -148,7 +173,8 @@ def assess_clipping(
     uneven = _UNEVEN * lost / (1 + _UNEVEN_BEND * lost)
     variances = captured * factor
     deviations = np.sqrt(
-        (components.noise_scale * factor * _steepness(released, components.signals[:k])) ** 2
+        (_CHOSEN * components.noise_scale * factor * _steepness(released, components.signals[:k])) ** 2
+        + variances**2 * (1 / count if noisy.of_pairs else 0)
         + (captured * deviation) ** 2
         + (variances * uneven) ** 2
     )
@@ -177,7 +203,7 @@ def _trace_about_centre(noisy: NoisyScatter, figures: Figures, owners: int | Non
     trace = sum(row[index] for index, row in enumerate(noisy.scaled_scatter))
     if noisy.sum is not None:
         # N·S̃ = N·R̃ − ṽ ṽᵀ
-        trace = (trace + sum(value**2 for value in noisy.sum)) / noisy.count
+        return (trace + sum(value**2 for value in noisy.sum)) / noisy.count, sqrt(d * law.diagonal)
     return float(trace), sqrt(d * law.diagonal)
 
 

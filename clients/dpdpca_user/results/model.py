@@ -242,7 +242,9 @@ class Model:
             "captured_shares": [share for share, _ in shares],
             "captured_shares_are_bounds": [not is_estimate for _, is_estimate in shares],
             "reliability": None if self.reliability is None else self.reliability.to_body(),
-            "not_included": CLIPPING_IS_NOT_SEEN,
+            "not_included": CLIPPING_IS_NOT_SEEN
+            if self.reliability is None
+            else self.reliability.about_clipping,
             "correlation": _correlation_facts(self.correlation),
             "total_variance": components.total_variance,
             "mean": None if components.mean is None else components.mean.tolist(),

@@ -25,6 +25,12 @@ CLIPPING_IS_NOT_SEEN = (
     "The effect of clipping the records cannot be seen after the release, and no figure here includes it."
 )
 
+ABOUT_CLIPPED = "Shares and cos², with their percentiles, are about the clipped records."
+NO_INTERVALS = (
+    "Most of them were clipped, so shares and cos² have no percentiles: these would describe clipped records"
+    " only."
+)
+
 _MOST_DRAWS, _LEAST_DRAWS = 200, 40
 _WORK = 2 * 10**8
 _MOST_FEATURES = 1000
@@ -44,6 +50,7 @@ class Reliability:
         total_variance_deviation: standard deviation of `Components.total_variance`.
         variances: (d,) of the features as released, with noise: the diagonal of S̃/(N − 1).
         clipping: what clipping did, and variances before it; None if the release does not tell.
+        of_pairs: whether differences of pairs were clipped instead of records.
     """
 
     draws: int
@@ -54,6 +61,17 @@ class Reliability:
     total_variance_deviation: float
     variances: Floats
     clipping: ClippingFigures | None = None
+    of_pairs: bool = False
+
+    @property
+    def about_clipping(self) -> str:
+        """What clipping did, and which records the figures are about, as sentences for people."""
+        if self.clipping is None:
+            return CLIPPING_IS_NOT_SEEN
+        said = self.clipping.sentences("differences of pairs" if self.of_pairs else "records")
+        if self.clipping.is_most:
+            return f"{said} {NO_INTERVALS}"
+        return f"{said} {ABOUT_CLIPPED}"
 
     def to_body(self) -> dict[str, Any]:
         """Plain JSON, from which `parse` reads the same numbers."""
@@ -62,6 +80,7 @@ class Reliability:
             "draws": self.draws,
             "total_variance_deviation": self.total_variance_deviation,
             "clipping": None if self.clipping is None else self.clipping.to_body(),
+            "of_pairs": self.of_pairs,
             **arrays,
         }
 
@@ -76,7 +95,7 @@ class Reliability:
             points = {name: np.array(untrusted[name], dtype=np.float64) for name in _POINTS}
             variances = np.array(untrusted["variances"], dtype=np.float64)
             draws, deviation = int(untrusted["draws"]), float(untrusted["total_variance_deviation"])
-            told = untrusted.get("clipping")
+            told, of_pairs = untrusted.get("clipping"), bool(untrusted.get("of_pairs", False))
         except (KeyError, TypeError, ValueError) as error:
             raise _malformed() from error
         shapes = {values.shape for values in points.values()}
@@ -87,7 +106,12 @@ class Reliability:
             raise _malformed()
         clipping = None if told is None else ClippingFigures.parse(told)
         return cls(
-            draws=draws, total_variance_deviation=deviation, variances=variances, clipping=clipping, **points
+            draws=draws,
+            total_variance_deviation=deviation,
+            variances=variances,
+            clipping=clipping,
+            of_pairs=of_pairs,
+            **points,
         )
 
 
@@ -159,6 +183,7 @@ def assess_release(
         total_variance_deviation=(d * diagonal**2 + 4 * on_sum**2 * float(mean @ mean)) ** 0.5 * unit,
         variances=np.diag(scatter) * unit,
         clipping=clipping,
+        of_pairs=noisy.of_pairs,
     )
 
 

@@ -381,7 +381,7 @@ def _mechanism(
             terms.rho_share,
             terms.blocks,
             terms.clip_share,
-            terms.clip_bound if terms.clip_share else 0,
+            terms.clip_bound,
         )
         return chosen(setting, _agreed_scale(chosen.least_scale(setting), noise_scale))
     except UsageError as error:
@@ -445,7 +445,7 @@ def _check_differences(terms: Terms) -> None:
 
 
 def _check_clip_bound(terms: Terms) -> None:
-    if terms.clip_share and terms.max_records * terms.clip_bound >= 2**62:
+    if terms.max_records * terms.clip_bound >= 2**62:
         refused(
             "max_records · clip_cap² · 4^fraction_bits reaches 2⁶², which is too much for exact 64-bit sums",
             "lower clip_cap, fraction_bits or max_records, or omit clip_share",

@@ -97,7 +97,7 @@ class Terms:
         blocks: the blocks of a pre-study, each with its fraction of what the study spends.
         suite: how owners hide their values.
         clip_share: s, the fraction of ρ that each of the two numbers about clipping spends; 0 without them.
-        clip_cap_squared: the square of the largest length that counts in the second number; 0 without it.
+        clip_cap_squared: the square of the largest length that counts in the second number.
     """
 
     release: ReleaseKind
@@ -141,4 +141,4 @@ class Terms:
     @property
     def clip_bound(self) -> int:
         """C = ⌊(clip_cap·q)²⌋, in grid units²; 0 unless the study tells what clipping did."""
-        return int(self.clip_cap_squared * self.grid**2)
+        return int(self.clip_cap_squared * self.grid**2) if self.clip_share else 0
