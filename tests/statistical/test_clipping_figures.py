@@ -1,7 +1,7 @@
 """Variances before clipping on a real table, with the study's own noise.
 
-The factor has a deviation of about 1 % here, and the limits are 15 %, so noise alone breaks them in fewer than
-one of 10⁶ runs.
+The factor has a deviation of about 1 % here, and the limits are 15 %, so noise alone breaks them in fewer
+than one of 10⁶ runs.
 """
 
 import numpy as np
