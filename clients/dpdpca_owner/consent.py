@@ -77,6 +77,8 @@ _CONTENTS = {
     BlockName.NORMS: "how many records fall into each range of sizes",
     BlockName.PAIR_NORMS: "how many pairs of records have a difference in each range of sizes",
     BlockName.OCTAVES: "how many pairs of records have a difference in each range, feature by feature",
+    BlockName.CLIPPED: "how many of them the clip norm shortened",
+    BlockName.CLIPPED_SQUARES: "the sum of the squared lengths of these before that, with a limit on each",
 }
 _MASKED_CONTENTS = (BlockName.COUNT, BlockName.SUM, BlockName.SECOND_MOMENT)
 
@@ -186,7 +188,7 @@ class ConsentSheet:
         names = [block.name for block in figures.blocks] or [*_MASKED_CONTENTS]
         *first, last = (_CONTENTS[name] for name in names)
         if figures.rules.of_pairs:
-            first = ["the number of pairs of records"]
+            first[0] = "the number of pairs of records"
         return f"{', '.join(first)} and {last}"
 
     def who_can_decrypt(self) -> list[str]:
@@ -400,6 +402,12 @@ class ConsentSheet:
             )
         elif release.clips_records or BlockName.SUM in dict(manifest.blocks):
             rules.append(f"records are clipped to norm {norm}; the largest possible norm is √{d}")
+        if manifest.clip_share:
+            cap = (manifest.figures.mechanism.setting.clip_bound**0.5) / manifest.figures.grid
+            rules.append(
+                "the share also says how many of them were clipped to the norm, and how long these were"
+                f" together; each counts with a length of at most {cap:.4g}"
+            )
         if manifest.nonnegative:
             rules.append("no scaled value is below 0")
         if manifest.figures.mechanism.setting.has_pairs:

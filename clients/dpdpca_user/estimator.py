@@ -55,6 +55,12 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         reliability_: 5 % and 95 % points from drawing the noise again, and the deviation of the total
             variance (`dpdpca_user.results.reliability.Reliability`); None for older model
             files, which lack it.
+        clipped_share_, clipped_share_deviation_: estimate of the share of records (in a study of pairs, of
+            differences) that the clip norm shortened, and the deviation of its noise. None, like the four
+            attributes that follow, if the study does not tell.
+        unclipped_variance_, unclipped_variance_deviation_: the variance before clipping that each component
+            above its noise edge captures. Empty if noise hides the total.
+        unclipped_total_variance_, unclipped_total_variance_deviation_: the total before clipping.
         total_variance_: total over all features, as released: unbiased, and possibly negative if noise
             dominates.
         privacy_: ε, δ, relation, mechanism and study.
@@ -102,6 +108,15 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self.captured_share_ = np.array([components.captured_share(i)[0] for i in range(1, k + 1)])
         self.reliability_ = reliability
         self.total_variance_ = components.total_variance
+        clipping = None if reliability is None else reliability.clipping
+        self.clipped_share_ = None if clipping is None else clipping.share
+        self.clipped_share_deviation_ = None if clipping is None else clipping.share_deviation
+        self.unclipped_variance_ = None if clipping is None else clipping.variances[:k]
+        self.unclipped_variance_deviation_ = None if clipping is None else clipping.deviations[:k]
+        self.unclipped_total_variance_ = None if clipping is None else clipping.total_variance
+        self.unclipped_total_variance_deviation_ = (
+            None if clipping is None else clipping.total_variance_deviation
+        )
         self.n_trusted_components_ = min(components.trusted_count, k)
         self.n_components_ = k
         self.n_samples_ = components.count

@@ -26,11 +26,15 @@ from dpdpca_protocol.terms.features import (
     Feature,
     check_clip_norm,
     check_resolution,
+    longest_norm_squared,
 )
 from dpdpca_protocol.terms.figures import Figures, default_fraction_bits, figures_of
+from dpdpca_protocol.terms.members import MOST_CLIP_SHARE
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements
 from dpdpca_protocol.terms.terms import Terms
+from dpdpca_protocol.wire.fields import decimal_text
 from dpdpca_user.estimator import NoisyPCA, ParameterError, positive_parameter
+from dpdpca_user.planning.clipping import CLIP_SHARE
 from dpdpca_user.planning.draft import default_delta
 from dpdpca_user.results.reliability import assess_release
 
@@ -38,6 +42,8 @@ _NOMINAL_MODULUS_BITS = 3072
 """Nothing is encrypted, but the figures need the width of a plaintext."""
 _DEFAULT_CLIP = 0.35
 """Usual root-mean-square norm, divided by √d, of tables that are centred and scaled by half-ranges."""
+_CAP = 3
+"""Longer rows, in units of the clip norm, are too rare to be worth the noise on the sum of their squares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,8 @@ class DPPCA(NoisyPCA):
         centres: public guess of the mean, one number for each feature; None for the middle of the bounds.
         scaling: "range" divides each feature by its half-range, "common" divides all by the largest one.
         sum_weight: a/K in (0, 2], the weight of the mean in the budget; 0.05 if the centres are good.
+        clip_share: the part of the budget that each of two numbers about clipping gets: how many rows were
+            clipped, and how long they were; 0 to 0.1. With 0, no attribute says what clipping did.
         metric: "study" for the metric that `scaling` chooses, "correlation" for standardised features.
 
     The noise is an exact discrete Gaussian, drawn with the operating system's randomness. There is no
@@ -94,6 +102,7 @@ class DPPCA(NoisyPCA):
         centres: Sequence[float] | None = None,
         scaling: str = "range",
         sum_weight: float = 0.43,
+        clip_share: float = float(CLIP_SHARE),
         metric: str = "study",
     ) -> None:
         self.n_components = n_components
@@ -104,6 +113,7 @@ class DPPCA(NoisyPCA):
         self.centres = centres
         self.scaling = scaling
         self.sum_weight = sum_weight
+        self.clip_share = clip_share
         self.metric = metric
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -157,6 +167,13 @@ class DPPCA(NoisyPCA):
         sum_weight = positive_parameter(self.sum_weight, "sum_weight")
         if sum_weight > 2:
             raise ParameterError("bad-argument", "sum_weight must be at most 2")
+        clip_share = Fraction(0)
+        if self.clip_share != 0:
+            clip_share = positive_parameter(self.clip_share, "clip_share")
+        if clip_share > MOST_CLIP_SHARE:
+            raise ParameterError(
+                "bad-argument", f"clip_share must be from 0 to {decimal_text(MOST_CLIP_SHARE)}"
+            )
         try:
             check_clip_norm(features, self.scaling, clip_norm)
             fraction_bits = default_fraction_bits(d, clip_norm)
@@ -172,6 +189,10 @@ class DPPCA(NoisyPCA):
                     sum_weight=sum_weight,
                     max_records=n,
                     modulus_bits=_NOMINAL_MODULUS_BITS,
+                    clip_share=clip_share,
+                    clip_cap_squared=_cap_squared(features, self.scaling, clip_norm)
+                    if clip_share
+                    else Fraction(0),
                 )
             )
         except PolicyError as error:
@@ -228,6 +249,12 @@ class DPPCA(NoisyPCA):
             "study": None,
             **privacy_figures(terms.figures),
         }
+
+
+def _cap_squared(features: tuple[Feature, ...], scaling: str, clip_norm: Fraction) -> Fraction:
+    """The square of the largest length that counts: three times the clip norm, or what the bounds allow."""
+    longest = longest_norm_squared(features, scaling)
+    return max(min(longest, (_CAP * clip_norm) ** 2), clip_norm**2)
 
 
 def _per_feature(values: Any, d: int, what: str) -> NDArray[np.float64]:

@@ -16,10 +16,11 @@ from dpdpca_protocol.layout.blocks import BlockName, Values, cut_blocks
 from dpdpca_protocol.layout.packing import BlockLayout, FlatLayout, pack, symmetric_rows
 from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.randomness import Randomness
-from dpdpca_protocol.records.block_sums import BlockSums, new_sums
+from dpdpca_protocol.records.block_sums import new_sums
 from dpdpca_protocol.records.columns import Column
-from dpdpca_protocol.records.encoding import Integers, RecordEncoder
+from dpdpca_protocol.records.encoding import NONE_LONG, Integers, RecordEncoder
 from dpdpca_protocol.records.pairing import SEED_BYTES, KeyStream, differences, shuffled
+from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.release.ciphers import Cipher, Ciphertext, Pads, VectorCipher
 from dpdpca_protocol.release.release import NoisyScatter, check_count_range, draw_mask, flat_scatter, unmask
 from dpdpca_protocol.terms.figures import Figures, NoiseBy
@@ -68,10 +69,11 @@ def run_study(
     vectors = vectors_of(figures, cipher)
     shares = []
     for records in owners:
-        z = encoder.encode(records).z
+        encoded = encoder.encode(records)
+        z = encoded.z
         if figures.mechanism.setting.has_pairs:
             z = z[shuffled(len(z), KeyStream(randomness.bytes(SEED_BYTES)))]
-        sums = map(add, owner_sums(figures, z), figures.own_noise(noise))
+        sums = map(add, owner_sums(figures, z, encoded.long), figures.own_noise(noise))
         shares.append(vectors.encrypt(list(sums)))
 
     # The proxy adds up position by position (section 7).
@@ -98,11 +100,18 @@ def run_study(
     return flat_scatter(blocks, figures.encoded_features) if figures.release.has_components else blocks
 
 
-def owner_sums(figures: Figures, z: Integers) -> list[int]:
-    """One owner's exact sums over (n, d) encoded records, paired in their present order, as in a share."""
+def owner_sums(figures: Figures, z: Integers, long: Integers = NONE_LONG) -> list[int]:
+    """One owner's exact sums over (n, d) encoded records, paired in their present order, as in a share.
+
+    Args:
+        figures: of the study.
+        z, long: as in `EncodedBatch`; `long` may be left out if the records are clipped when they are summed.
+    """
     sums = new_sums(figures)
     sums.add(z)
-    if isinstance(sums, BlockSums) and sums.has_pairs:
+    if isinstance(sums, SecondMoments):
+        sums.add_clipped(long)
+    elif sums.has_pairs:
         for y in differences([z]):
             sums.add_pairs(y)
     return list(sums.stream())

@@ -223,6 +223,22 @@ class PrivacyBody(Body):
     continuous_gaussian: ContinuousBody | None
 
 
+class ClippingBody(Body):
+    """What clipping did, and the variances of the first components before it, with deviations and 90 %
+    intervals."""
+
+    share: float
+    share_deviation: float
+    factor: float | None
+    factor_deviation: float | None
+    total_variance: float | None
+    total_variance_deviation: float | None
+    variances: Vector
+    deviations: Vector
+    low: Vector
+    high: Vector
+
+
 class ReliabilityBody(Body):
     """Quality figures for the components, with intervals."""
 
@@ -234,6 +250,8 @@ class ReliabilityBody(Body):
     overlap_low: Vector
     overlap_high: Vector
     variances: Vector
+    clipping: ClippingBody | None
+    of_pairs: bool
 
 
 class CorrelationBody(Body):

@@ -21,6 +21,7 @@ from owner_from_spec import (
     Sums,
     block_sums,
     encode,
+    joint_sums,
     make_share,
     read_manifest,
 )
@@ -34,9 +35,10 @@ from dpdpca_owner.records.shuffle import Shuffle
 from dpdpca_protocol.layout.packing import symmetric_rows
 from dpdpca_protocol.messages.rotation import Rotation
 from dpdpca_protocol.messages.study_messages import SealedComponents
-from dpdpca_protocol.records.block_sums import BlockSums, new_sums
+from dpdpca_protocol.records.block_sums import new_sums
 from dpdpca_protocol.records.encoding import ABSENT, RecordEncoder
 from dpdpca_protocol.records.pairing import differences, pairing_seed
+from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.result.components import EncodedSpace, fit_components
 from dpdpca_protocol.result.publication import encode_components
 from dpdpca_protocol.terms.manifest import Manifest
@@ -168,6 +170,8 @@ PADDED: dict[str, dict[str, Any]] = {
     "pairs": {"release": "pairs", "clip_norm": "1.2", "rho_share": "0.9", "pre_studies": ["ab" * 32]},
     "pre-study": {"release": "pre-study", "clip_norm": "1.2", "rho_share": "0.1", "blocks": BLOCKS},
 }
+TOLD = {"clip_share": "0.005", "clip_cap": "1.4", "clip_norm": "0.8"}
+PADDED |= {f"{release}, clipping": PADDED[release] | TOLD for release in ("joint", "pairs")}
 
 
 @pytest.mark.parametrize("release", PADDED)
@@ -222,7 +226,7 @@ def deliver_padded(study: OpenStudy, owners: int) -> list[list[int]]:
 
 def join_flat(owner: Owner, study: OpenStudy, release: str, columns: dict[str, list[Any]]) -> list[int]:
     """The values of the share that the owner by the page has sent."""
-    if release == "joint":
+    if release.startswith("joint"):
         return list(owner.join(study.study, columns).flat())
     return list(owner.join_blocks(study.study, columns))
 
@@ -300,10 +304,13 @@ def sums_by_the_product(
     manifest: Manifest, columns: dict[str, list[Any]], secret: bytes, folder: Path
 ) -> list[int]:
     """The values of a share, if the owner's order comes from this secret."""
-    z = RecordEncoder(manifest).encode(columns).z
+    encoded = RecordEncoder(manifest).encode(columns)
+    z = encoded.z
     sums = new_sums(manifest.figures)
     sums.add(z)
-    if isinstance(sums, BlockSums) and sums.has_pairs:
+    if isinstance(sums, SecondMoments):
+        sums.add_clipped(encoded.long)
+    elif sums.has_pairs:
         shuffle = Shuffle(z.shape[1], pairing_seed(secret, manifest.study_id), folder)
         shuffle.add(z)
         for y in differences(shuffle.batches()):
@@ -408,6 +415,12 @@ CHANGES: dict[str, Any] = {
     "does not have this suite": lambda body: body.update(suite="pads", release="masked"),
     "this is no key of pads": lambda body: body.update(suite="pads"),
 }
+OF_CLIPPING: dict[str, Any] = {
+    "clip_share is out of range": lambda body: body.update(clip_share="0.2"),
+    "clip_cap is out of range": lambda body: body.update(clip_cap="0.7"),
+    "clip_cap belongs": lambda body: body.pop("clip_share"),
+    "noise_scale is": lambda body: body.update(clip_share="0.004"),
+}
 OF_BLINDING: dict[str, Any] = {
     "does not go with these terms": lambda body: body.update(closing="at-time"),
     "the cohort must be all": lambda body: body.update(max_owners=4),
@@ -460,6 +473,19 @@ def test_it_refuses_a_manifest_that_breaks_the_rules_of_pads(
     with pytest.raises(BrokenPromiseError, match="used in another study"):
         read_manifest(good.encoded, good.digest, TOY_BITS, [body["key"]["kem"], PREVIEW_KEM.hex()])
     OF_PADS[problem](body)
+    bad = sign_statement("manifest", body, parties.user)
+    with pytest.raises(BrokenPromiseError, match=problem):
+        read_manifest(bad.encoded, bad.digest, TOY_BITS)
+
+
+@pytest.mark.parametrize("problem", OF_CLIPPING)
+def test_it_refuses_a_manifest_that_breaks_the_rules_of_clipping(
+    parties: Parties, make_manifest: MakeManifest, problem: str
+) -> None:
+    body = json.loads(json.dumps(make_manifest(**PADDED["pairs, clipping"]).to_body()))
+    good = sign_statement("manifest", body, parties.user)
+    assert read_manifest(good.encoded, good.digest, TOY_BITS).body == body
+    OF_CLIPPING[problem](body)
     bad = sign_statement("manifest", body, parties.user)
     with pytest.raises(BrokenPromiseError, match=problem):
         read_manifest(bad.encoded, bad.digest, TOY_BITS)
@@ -525,6 +551,20 @@ STUDIES: dict[str, dict[str, Any]] = {
         "noise_by": "owners",
     },
     "blinded": {"features": NUMBERS, "blinding": "pairwise"},
+    "what clipping did": {"features": NUMBERS, "clip_share": "0.1", "clip_norm": "0.5"},
+    "what clipping did, by pads and owners": {
+        "features": NUMBERS,
+        **PADDED["joint, clipping"],
+        "noise_by": "owners",
+        "missing": "midpoint",
+    },
+    "what clipping did to pairs": {"features": NUMBERS, **PADDED["pairs, clipping"], "noise_by": "owners"},
+    "what clipping did to pairs of levels": {
+        "features": [NUMBERS[0], {"name": "ward", "levels": ["A", "B", "3", "true"]}],
+        "release": "pairs",
+        "clip_norm": "0.5",
+        "clip_share": "0.02",
+    },
     "a pre-study of one block": {
         "features": [{**NUMBERS[0], "scale": "0.1"}, NUMBERS[1]],
         "release": "pre-study",
@@ -555,6 +595,10 @@ def test_its_figures_and_records_are_those_of_the_product(
     if manifest.release in ("pairs", "pre-study"):
         secret = b"a secret of the owner"
         assert block_sums(terms, rows, secret) == sums_by_the_product(manifest, COLUMNS, secret, tmp_path)
+    elif manifest.clip_share:
+        told = joint_sums(terms, COLUMNS).told
+        assert told == sums_by_the_product(manifest, COLUMNS, b"", tmp_path)[-2:]
+        assert told[0] > 0
 
 
 class NamedOwner:

@@ -41,6 +41,41 @@ def test_pairs_hold_what_they_claim(pairs: Manifest) -> None:
     assert max(pair.distance for pair in report.pairs) > 0.99 * present(report.claim.shift)
 
 
+@pytest.fixture(scope="module")
+def told(make_manifest: MakeManifest) -> Manifest:
+    """Pairs that tell what clipping did, for a fifth of ρ."""
+    return make_manifest(
+        release="pairs",
+        features=FEATURES,
+        epsilon=2,
+        delta=DELTA,
+        max_records=RECORDS,
+        clip_share="0.1",
+    )
+
+
+def test_what_clipping_did_spends_its_share_and_no_more(told: Manifest) -> None:
+    release = FlatRelease(told.figures, 2)
+    pairs = [pair for pair in flat_pairs(told, release, RECORDS) if "cap" in pair.name]
+    report = audit(release, pairs, Claim.of(told), 2_000, alpha=level())
+    assert report.holds, report.facts()
+    # A difference that is rotated and cut at the same time reaches all of ρ.
+    assert report.pairs[0].distance > 0.99 * present(report.claim.shift)
+
+
+@pytest.mark.parametrize("bare", [-1, -2])
+def test_what_clipping_did_without_noise_is_found(told: Manifest, bare: int) -> None:
+    class Bare(FlatRelease):
+        def draw_noise(self, runs: int) -> Integers:
+            noise = super().draw_noise(runs)
+            noise[:, bare] = 0
+            return noise
+
+    release = Bare(told.figures, 2)
+    report = audit(release, flat_pairs(told, release, RECORDS), Claim.of(told), LEAK_RUNS, alpha=level())
+    assert report.failed
+
+
 @pytest.mark.nightly
 def test_every_block_of_a_pre_study_spends_its_share_and_no_more(blocks: Manifest) -> None:
     report = audit_manifest(blocks, HONEST_RUNS, alpha=level())

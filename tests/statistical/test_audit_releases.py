@@ -71,6 +71,22 @@ def owners(make_manifest: MakeManifest) -> Manifest:
     )
 
 
+@pytest.fixture(scope="module")
+def told(make_manifest: MakeManifest) -> Manifest:
+    """A joint study that tells what clipping did, for a fifth of ρ."""
+    return make_manifest(
+        release="joint",
+        features=FEATURES,
+        epsilon=2,
+        delta=DELTA,
+        max_records=RECORDS,
+        min_records=RECORDS,
+        clip_norm="0.7",
+        clip_share="0.1",
+        clip_cap="0.99",
+    )
+
+
 def against(
     manifest: Manifest,
     release: Release,
@@ -109,6 +125,25 @@ def test_the_release_holds_what_it_claims(
         counted=f"{kind}: {HONEST_RUNS:,} runs for each of {len(report.pairs)} pairs",
         result=f"ε at least {report.epsilon:.3f}, below the claim",
     )
+
+
+def test_what_clipping_did_spends_its_share_and_no_more(told: Manifest) -> None:
+    release = release_of(told.figures, 2)
+    report = audit(release, worst_pairs(told, arena_of(told), RECORDS), Claim.of(told), 2_000, alpha=level())
+    assert report.holds, report.facts()
+    assert report.pairs[0].encoded
+    # A record that is rotated and becomes too long at the same time reaches all of ρ.
+    assert report.pairs[0].distance > 0.99 * present(report.claim.shift)
+
+
+def test_what_clipping_did_without_noise_is_found(told: Manifest) -> None:
+    class Bare(JointRelease):
+        def draw_noise(self, count: int, runs: int) -> Integers:
+            noise = super().draw_noise(count, runs)
+            noise[:, -1] = 0
+            return noise
+
+    assert against(told, Bare(told.figures, 2), LEAK_RUNS).failed
 
 
 # --- less noise -------------------------------------------------------------------------------------------

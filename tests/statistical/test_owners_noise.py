@@ -23,7 +23,7 @@ BLOCKS = ("norms", "pair-norms", "sum", "octaves")
 Integers = NDArray[np.int64]
 
 
-def fitted(quantity: Quantity) -> SharedGaussian:
+def fitted(quantity: Quantity, clip_share: Fraction = Fraction(0)) -> SharedGaussian:
     blocks = tuple((BlockName(name), Fraction(1, 4)) for name in BLOCKS)
     return SharedGaussian.calibrated(
         Setting(
@@ -35,6 +35,8 @@ def fitted(quantity: Quantity) -> SharedGaussian:
             Fraction(43, 100) * K if quantity is Quantity.JOINT else Fraction(0),
             shares=ASSURED,
             blocks=blocks if quantity is Quantity.PRE_STUDY else (),
+            clip_share=clip_share,
+            clip_bound=3 * K if clip_share else 0,
         )
     )
 
@@ -72,11 +74,22 @@ def rate(values: Integers, variance: float) -> float:
     return float(2 * min(stats.chi2.sf(energy, len(values)), stats.chi2.cdf(energy, len(values))))
 
 
-@pytest.mark.parametrize("quantity", [Quantity.JOINT, Quantity.PAIRS, Quantity.PRE_STUDY])
+@pytest.mark.parametrize(
+    ("quantity", "clip_share"),
+    [
+        (Quantity.JOINT, Fraction(0)),
+        (Quantity.PAIRS, Fraction(0)),
+        (Quantity.PRE_STUDY, Fraction(0)),
+        (Quantity.JOINT, Fraction(1, 200)),
+        (Quantity.PAIRS, Fraction(1, 10)),
+    ],
+)
 @pytest.mark.parametrize("owners", [3, 8])
-def test_what_owners_draw_adds_up_to_the_law_of_their_number(quantity: Quantity, owners: int) -> None:
+def test_what_owners_draw_adds_up_to_the_law_of_their_number(
+    quantity: Quantity, clip_share: Fraction, owners: int
+) -> None:
     """Three of them are assured; more of them add their part on top."""
-    mechanism = fitted(quantity)
+    mechanism = fitted(quantity, clip_share)
     noise = drawn(mechanism, [seed_of(owner) for owner in range(owners)])
     assert noise[0] == 0
     found = list(parts(mechanism, noise, owners))

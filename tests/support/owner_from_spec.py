@@ -188,6 +188,8 @@ OPTIONAL = {
     "rho_share",
     "pre_studies",
     "blocks",
+    "clip_share",
+    "clip_cap",
 }
 
 
@@ -343,9 +345,11 @@ def _figures(body: Json, study: bytes, modulus: int) -> Terms:
     while masked and 4 ** (beta - 65) < most**2 * d * K:
         beta += 1
     rho = _rho_of(body, Fraction(2 * _ceil_root(Fraction(d * K)), 2**beta) if masked else Fraction(0))
+    s, C = _clipping_terms(body, q)
     m = body["min_owners"] - body["max_colluding"] if body["noise_by"] == "owners" else 0
     if m:
         rho -= _excess_of_shares(body, d, K, a, rho, m)
+    rho *= float(1 - 2 * s)
     least = {
         "masked": K * math.sqrt((3 if body.get("nonnegative") else 8) / rho),
         "joint": float(2 * K + a) / (2 * math.sqrt(rho)),
@@ -366,6 +370,7 @@ def _figures(body: Json, study: bytes, modulus: int) -> Terms:
         largest = max(bound + tail for bound, tail in blocks)
         w = largest.bit_length() + 1 if modulus else 0
         demand(modulus or max(largest, K) < 2**62, "the sums reach 2⁶²")
+        demand(most * C < 2**62, "the sums of squared lengths reach 2⁶²")
     demand(body.get("slot_bits", 0) == w, f"slot_bits is {body.get('slot_bits')}, but the terms give {w}")
     demand(not modulus or most * K < 2**62, "the sums are too large")
     demand(max(tails) < 2**63 - 1, "the noise is too large")
@@ -373,6 +378,42 @@ def _figures(body: Json, study: bytes, modulus: int) -> Terms:
     demand(0 < decimal(body["delta"]) * most < 1, "delta is not below 1/max_records")
     demand(not modulus or modulus.bit_length() - 2 >= w, "a slot does not fit")
     return Terms(study, body, d, q, K, w, modulus)
+
+
+def _clipping_terms(body: Json, q: int) -> tuple[Fraction, int]:
+    """s and C; 0 and 0 if the study does not tell what clipping did."""
+    if "clip_share" not in body:
+        demand("clip_cap" not in body, "clip_cap belongs to clip_share")
+        return Fraction(0), 0
+    s, r, of_pairs = decimal(body["clip_share"]), decimal(body["clip_norm"]), body["release"] == "pairs"
+    demand(body["release"] in ("joint", "pairs"), "clip_share belongs to joint studies and pairs")
+    demand(0 < s <= Fraction(1, 10), "clip_share is out of range")
+    longest = max(sum((_reach(feature, body, of_pairs) for feature in body["features"]), Fraction(0)), r**2)
+    if "clip_cap" not in body:
+        return s, math.floor(longest * q**2)
+    cap = decimal(body["clip_cap"])
+    demand(r <= cap, "clip_cap is out of range")
+    return s, math.floor(min(cap**2, longest) * q**2)
+
+
+def _clipping_variances(body: Json, K: int, a: Fraction, q: int, square: Fraction) -> list[Fraction]:
+    """The variances of the noise on what clipping did.
+
+    Args:
+        square: the square of the scale.
+    """
+    s, C = _clipping_terms(body, q)
+    if not s:
+        return []
+    unit = square * (1 - 2 * s) / (s * _moved(body, K, a))
+    return [unit, C**2 * unit]
+
+
+def _moved(body: Json, K: int, a: Fraction) -> Fraction:
+    """D² of all blocks but those about clipping."""
+    return {"joint": (2 * K + a) ** 2 / 2, "pairs": Fraction(2 * K * K), "pre-study": Fraction(1)}[
+        body["release"]
+    ]
 
 
 def _own_variances(
@@ -400,9 +441,11 @@ def _squares(d: int, K: int) -> dict[str, int]:
 
 def _excess_of_shares(body: Json, d: int, K: int, a: Fraction, rho: float, m: int) -> float:
     """E₀: what the distance of a sum of discrete Gaussians from one of them costs."""
-    square = {"joint": (2 * K + a) ** 2 / 2, "pairs": Fraction(2 * K * K), "pre-study": Fraction(1)}
-    scale = square[body["release"]] / Fraction(2 * rho)
+    s, _ = _clipping_terms(body, 1 << body["fraction_bits"])
+    scale = _moved(body, K, a) / (Fraction(2 * rho) * (1 - 2 * s))
     own = _own_variances(body, d, K, a, scale, m)
+    told = _clipping_variances(body, K, a, 1 << body["fraction_bits"], scale)
+    own += [(1, variance / m) for variance in told]
     demand(min(variance for _, variance in own) >= Fraction(1, 4), "an owner's noise is too small")
     excess = sum(
         length * 10 * sum(math.exp(-2 * math.pi**2 * float(variance) * k / (k + 1)) for k in range(1, m))
@@ -443,10 +486,14 @@ def _blocks(
     def tail(variance: Fraction) -> int:
         return _ceil_root(KAPPA**2 * variance * wider)
 
+    q, rows = 1 << body["fraction_bits"], most // 2 if body["release"] == "pairs" else most
+    variances = _clipping_variances(body, K, a, q, t**2)
+    _, C = _clipping_terms(body, q)
+    told = [(rows * each, tail(v)) for each, v in zip((1, C), variances, strict=False)]
     if body["release"] == "joint":
-        return [(most, 0), (most * V, tail(t**2 / a)), (most * K, tail(t**2))]
+        return [(most, 0), (most * V, tail(t**2 / a)), (most * K, tail(t**2)), *told]
     if body["release"] == "pairs":
-        return [(most // 2, 0), (most // 2 * K, tail(t**2))]
+        return [(most // 2, 0), (most // 2 * K, tail(t**2)), *told]
     bounds = {"norms": most, "pair-norms": most // 2, "sum": most * V, "octaves": most // 2}
     squares = _squares(d, K)
     parts = {name: decimal(part) for name, part in body["blocks"].items()}
@@ -493,7 +540,7 @@ def _check_limits(body: Json, terms: Terms) -> None:
     demand((body["release"] == "joint") == (0 < decimal(body["sum_weight"]) <= 2), "sum_weight is wrong")
     names = [_name(feature["name"]) for feature in body["features"]]
     demand(len(set(names)) == len(names) and 1 <= terms.d <= 10_000, "the features are wrong")
-    longest, reach, of_pairs = Fraction(0), Fraction(0), body["release"] == "pairs"
+    reach, of_pairs = Fraction(0), body["release"] == "pairs"
     for feature in body["features"]:
         if feature["kind"] == "categorical":
             centres = _level_centres(feature)
@@ -501,22 +548,30 @@ def _check_limits(body: Json, terms: Terms) -> None:
             demand(all(0 <= centre <= 1 for centre in centres), "the centre of a level is out of range")
             demand(len(centres) == len(feature["levels"]), "a level has no centre")
             demand("nonnegative" not in body or not any(centres), "a level can be negative")
-            about_centre = 1 - 2 * min(centres) + sum(centre**2 for centre in centres)
-            longest += min(len(feature["levels"]), 2) if of_pairs else about_centre
             reach += len(feature["levels"]) * (2 * terms.q + 2) ** 2
             continue
         lower, upper, centre, unit = _numeric(feature, body)
         demand(lower <= centre <= upper and lower < upper, "bounds and centre are wrong")
-        longest += ((upper - lower if of_pairs else max(upper - centre, centre - lower)) / unit) ** 2
         reach += ((upper - lower) / unit * terms.q + 2) ** 2
         spacing = Fraction(math.ulp(float(max(abs(lower), abs(upper)))))
         levels = math.ceil((upper - lower) * terms.q / unit)
         demand(math.floor((upper - lower) / spacing) >= levels, "doubles do not resolve the grid")
         demand("nonnegative" not in body or centre == lower, "a value can be negative")
+    longest = sum((_reach(feature, body, of_pairs) for feature in body["features"]), Fraction(0))
     widest = max(Fraction(4 * terms.d if of_pairs else terms.d), longest)
     demand(decimal(body["clip_norm"]) ** 2 <= widest, "the clip norm is too large")
     clips_late = body["release"] in ("pairs", "pre-study")
     demand(not clips_late or reach < 2**62, "squares before clipping are too large")
+
+
+def _reach(feature: Json, body: Json, of_pairs: bool) -> Fraction:
+    """What a feature adds to the squared norm of the longest record or difference."""
+    if feature["kind"] == "categorical":
+        centres = _level_centres(feature)
+        about_centre = 1 - 2 * min(centres) + sum(centre**2 for centre in centres)
+        return Fraction(min(len(feature["levels"]), 2)) if of_pairs else Fraction(about_centre)
+    lower, upper, centre, unit = _numeric(feature, body)
+    return ((upper - lower if of_pairs else max(upper - centre, centre - lower)) / unit) ** 2
 
 
 def _check_blinding(body: Json) -> None:
@@ -573,8 +628,42 @@ Row = Sequence[int | None]
 
 def encode(terms: Terms, columns: Mapping[str, Sequence[Any]]) -> list[Row]:
     """The owner's records in grid units. In pairs and pre-studies, None stands where there is no value."""
+    (u, there), body = _scaled(terms, columns), terms.body
+    if body["release"] in ("pairs", "pre-study"):
+        rounded = np.rint(u).astype(int).tolist()
+        return [
+            [value if has else None for value, has in zip(record, each, strict=True)]
+            for record, each in zip(rounded, there.tolist(), strict=True)
+        ]
+    most, norms = _most(terms), np.sqrt((u**2).sum(axis=1))
+    long = norms > most
+    u[long] *= (most / norms[long])[:, None]
+    rows = [_round(record, terms.K) for record in u]
+    return [[0] * terms.d if "nonnegative" in body and min(z) < 0 else z for z in rows]
+
+
+def clipping(terms: Terms, squares: Sequence[float], limit: float) -> list[int]:
+    """What clipping did to rows with these squared lengths in grid units, if the study asks for it."""
+    _, C = _clipping_terms(terms.body, terms.q)
+    long = [min(math.floor(square), C) for square in squares if square > limit]
+    return [len(long), sum(long)] if C else []
+
+
+def joint_sums(terms: Terms, columns: Mapping[str, Sequence[Any]]) -> "Sums":
+    """The sums of a joint or masked study."""
+    squares = (_scaled(terms, columns)[0] ** 2).sum(axis=1).tolist()
+    return Sums.of(filled(encode(terms, columns)), terms.d, clipping(terms, squares, _most(terms) ** 2))
+
+
+def _most(terms: Terms) -> float:
+    """The norm to which a record is clipped, in grid units."""
+    return (float(decimal(terms.body["clip_norm"])) - math.sqrt(terms.d) / (2 * terms.q)) * terms.q
+
+
+def _scaled(terms: Terms, columns: Mapping[str, Sequence[Any]]) -> tuple[Any, Any]:
+    """(n, d) scaled records in grid units, before they are clipped to the norm; and where values are."""
     own = {_name(name): column for name, column in columns.items()}
-    body, q, K = terms.body, terms.q, terms.K
+    body, q = terms.body, terms.q
     count = len(next(iter(own.values())))
     scaled: list[list[float]] = []
     missing = np.zeros(count, dtype=bool)
@@ -604,18 +693,7 @@ def encode(terms: Terms, columns: Mapping[str, Sequence[Any]]) -> list[Row]:
     u, there = np.array(scaled).T * q, np.array(present).T
     if body["missing"] == "reject":
         u = u[~missing]
-    if body["release"] in ("pairs", "pre-study"):
-        rounded = np.rint(u).astype(int).tolist()
-        return [
-            [value if has else None for value, has in zip(record, each, strict=True)]
-            for record, each in zip(rounded, there.tolist(), strict=True)
-        ]
-    most = (float(decimal(body["clip_norm"])) - math.sqrt(terms.d) / (2 * q)) * q
-    norms = np.sqrt((u**2).sum(axis=1))
-    long = norms > most
-    u[long] *= (most / norms[long])[:, None]
-    rows = [_round(record, K) for record in u]
-    return [[0] * terms.d if "nonnegative" in body and min(z) < 0 else z for z in rows]
+    return u, there
 
 
 def filled(rows: Sequence[Row]) -> list[list[int]]:
@@ -658,16 +736,17 @@ def _level(value: Any) -> str | None:
 
 @dataclass(frozen=True)
 class Sums:
-    """N, v and R of the encoded records."""
+    """N, v and R of the encoded records, and what clipping did, if the study asks for it."""
 
     count: int
     sum: list[int]
     second_moment: list[list[int]]
+    told: list[int] = field(default_factory=list)
 
     @classmethod
-    def of(cls, rows: Sequence[Sequence[int]], d: int) -> "Sums":
+    def of(cls, rows: Sequence[Sequence[int]], d: int, told: Sequence[int] = ()) -> "Sums":
         products = [[sum(row[i] * row[j] for row in rows) for j in range(d)] for i in range(d)]
-        return cls(len(rows), [sum(row[i] for row in rows) for i in range(d)], products)
+        return cls(len(rows), [sum(row[i] for row in rows) for i in range(d)], products, list(told))
 
     def pairs(self) -> list[int]:
         """The values of a share of pairs."""
@@ -676,7 +755,8 @@ class Sums:
     def flat(self) -> list[int]:
         """The values of a joint share."""
         d = len(self.sum)
-        return [self.count, *self.sum, *(self.second_moment[i][j] for i in range(d) for j in range(i, d))]
+        upper = [self.second_moment[i][j] for i in range(d) for j in range(i, d)]
+        return [self.count, *self.sum, *upper, *self.told]
 
 
 # Sums of pairs and pre-studies (4)
@@ -687,7 +767,8 @@ def block_sums(terms: Terms, encoded: Sequence[Row], secret: bytes) -> list[int]
     d, K, q = terms.d, terms.K, terms.q
     differences, rows = pairs(encoded, pairing_key(secret, terms.study)), filled(encoded)
     if terms.body["release"] == "pairs":
-        return Sums.of([_shorten(y, K) for y in differences], d).pairs()
+        told = clipping(terms, [_square(y) for y in differences], K)
+        return Sums.of([_shorten(y, K) for y in differences], d, told).pairs()
     blocks = {
         "norms": lambda: _bins([_square(z) for z in rows], K),
         "pair-norms": lambda: _bins([_square(y) for y in differences], 2 * K),
@@ -760,7 +841,9 @@ def own_noise(terms: Terms, d: int) -> list[int]:
             noise += [_gaussian(variance) for _ in range(length)]
         else:  # a matrix, with twice the variance on its diagonal
             noise += [_gaussian(variance * (1 + (i == j))) for i in range(d) for j in range(i, d)]
-    return noise
+    a = decimal(terms.body["sum_weight"]) * terms.K
+    told = _clipping_variances(terms.body, terms.K, a, terms.q, t**2)
+    return noise + [_gaussian(variance / m) for variance in told]
 
 
 def _gaussian(variance: Fraction) -> int:
@@ -1111,7 +1194,7 @@ class Owner:
     def join(self, study: bytes, columns: Mapping[str, Sequence[Any]]) -> Sums:
         """Encodes the records, sends their sums, and keeps the receipt."""
         terms = self.read(study)
-        sums = Sums.of(filled(encode(terms, columns)), terms.d)
+        sums = joint_sums(terms, columns)
         self.deliver(terms, sums)
         return sums
 

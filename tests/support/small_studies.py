@@ -23,6 +23,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "masked, laplace": TERMS | {"release": "masked", "mechanism": "laplace"},
     "pairs": TERMS | {"release": "pairs"},
     "pairs, owners' noise": TERMS | {"release": "pairs", "noise_by": "owners"},
+    "joint, clipping": TERMS | {"release": "joint", "clip_share": "0.05"},
+    "pairs, clipping": TERMS | {"release": "pairs", "clip_share": "0.05", "noise_by": "owners"},
     "pre-study": TERMS | {"release": "pre-study", "blocks": BLOCKS},
     "pre-study, owners' noise": TERMS | {"release": "pre-study", "blocks": BLOCKS, "noise_by": "owners"},
 }

@@ -6,6 +6,7 @@ from study_parties import MakeManifest
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import (
+    CLIPPING,
     Block,
     BlockName,
     block_bound,
@@ -26,11 +27,13 @@ def test_lengths() -> None:
         "octaves": 60,
         "second-moment": 15,
         "pair-moment": 15,
+        "clipped": 1,
+        "clipped-squares": 1,
     }
 
 
 def test_bounds_count_pairs_by_halves() -> None:
-    bounds = {name: block_bound(name, 101, 16, 4) for name in BlockName}
+    bounds = {name: block_bound(name, 101, 16, 4, 25) for name in BlockName}
     assert bounds == {
         "count": 101,
         "norms": 101,
@@ -39,7 +42,11 @@ def test_bounds_count_pairs_by_halves() -> None:
         "octaves": 50,
         "second-moment": 1616,
         "pair-moment": 800,
+        "clipped": 101,
+        "clipped-squares": 2525,
     }
+    of_pairs = [block_bound(name, 101, 16, 4, 25, of_pairs=True) for name in CLIPPING]
+    assert of_pairs == [50, 1250]
 
 
 def test_values_are_cut_back_into_their_blocks() -> None:

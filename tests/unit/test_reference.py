@@ -106,11 +106,12 @@ def plain_sums(manifest: Manifest, columns: dict[str, Any], randomness: Seeded) 
     rows = filled(gaps)
     d, q, bound = 4, figures.grid, figures.record_bound
     sums = [sum(z[i] for z in rows) for i in range(d)]
+    told = [0, 0] if manifest.clip_share else []  # nothing here is clipped
     if manifest.release in (ReleaseKind.JOINT, ReleaseKind.MASKED):
-        return [len(rows), *sums, *triangle(rows, d)]
+        return [len(rows), *sums, *triangle(rows, d), *told]
     y = differences(manifest, gaps, randomness)
     if manifest.release is ReleaseKind.PAIRS:
-        return [len(y), *triangle(y, d)]
+        return [len(y), *triangle(y, d), *told]
     octaves = [count for j in range(d) for count in octave_bins(q, [each[j] for each in y])]
     return [len(rows), *norm_bins(bound, rows), *norm_bins(2 * bound, y), *sums, *octaves]
 
@@ -131,13 +132,14 @@ def expected(
     if manifest.release is ReleaseKind.MASKED:
         n, v, r = totals[0], totals[1:5], square(totals[5:])
         h = square(drawn)
-        return n, None, [[n * r[i][j] - v[i] * v[j] + h[i][j] for j in range(4)] for i in range(4)]
+        return n, None, [[n * r[i][j] - v[i] * v[j] + h[i][j] for j in range(4)] for i in range(4)], None
     noisy = [x + g for x, g in zip(totals, drawn, strict=True)]
+    told = tuple(noisy[-2:]) if manifest.clip_share else None
     if manifest.release is ReleaseKind.PAIRS:
-        return noisy[0], None, square(noisy[1:])
+        return noisy[0], None, square(noisy[1:]), told
     if manifest.release is ReleaseKind.JOINT:
         n, v, r = noisy[0], noisy[1:5], square(noisy[5:])
-        return n, v, [[n * r[i][j] - v[i] * v[j] for j in range(4)] for i in range(4)]
+        return n, v, [[n * r[i][j] - v[i] * v[j] for j in range(4)] for i in range(4)], told
     return noisy
 
 
@@ -203,7 +205,8 @@ def plain(manifest: Manifest, released: Released) -> Any:
     found: Any
     if isinstance(released, NoisyScatter):
         sums = None if released.sum is None else list(released.sum)
-        found = released.count, sums, [list(row) for row in released.scaled_scatter]
+        rows = [list(row) for row in released.scaled_scatter]
+        found = released.count, sums, rows, released.clipped
         assert released.of_pairs == (manifest.release is ReleaseKind.PAIRS)
     else:
         assert list(released) == [block.name for block in manifest.figures.blocks]

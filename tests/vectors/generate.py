@@ -61,6 +61,7 @@ PARTIES = (
         for name in ("A", "B", "C")
     ],
 )
+CLIPPING = {"clip_share": "0.005", "clip_cap": "1.5"}
 RELEASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("masked", {"release": "masked"}),
     ("joint", {"release": "joint"}),
@@ -76,6 +77,8 @@ RELEASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
     ("nonnegative", {"release": "masked", "nonnegative": True}),
     ("blinded", {"release": "joint", "blinding": "pairwise", "max_colluding": 1}),
+    ("joint with what clipping did", {"release": "joint", "suite": "paillier", **CLIPPING}),
+    ("pairs with what clipping did", {"release": "pairs", "blinding": "pairwise", **CLIPPING}),
 )
 LOW_ORDER = (
     bytes(32),
@@ -440,6 +443,7 @@ def manifests(key: SecretKey) -> Iterator[dict[str, Any]]:
             )
         ),
     ]
+    cases += refused_clipping(refused)
     cases += refused_blinding(made, refused)
     for name, release, changes, reason, how in cases:
         yield {
@@ -450,6 +454,26 @@ def manifests(key: SecretKey) -> Iterator[dict[str, Any]]:
             **how,
             "reason": reason,
         }
+
+
+def refused_clipping(
+    refused: dict[str, Any],
+) -> Iterator[tuple[str, str, dict[str, Any], str, dict[str, Any]]]:
+    """What every party refuses about `clip_share` and `clip_cap`."""
+    share = {"clip_share": "0.005"}
+    for name, release, changes, reason in (
+        ("more of ρ than a tenth", "pairs with what clipping did", {"clip_share": "0.11"}, "at most 0.1"),
+        ("a negative part of ρ", "pairs with what clipping did", {"clip_share": "-0.1"}, "at most 0.1"),
+        ("another part of ρ", "pairs with what clipping did", {"clip_share": "0.01"}, "noise_scale"),
+        ("another cap and so another slot", "joint with what clipping did", {"slot_bits": 48}, "slot_bits"),
+        ("a cap below the norm", "joint with what clipping did", {"clip_cap": "0.5"}, "below clip_norm"),
+        ("a cap alone", "joint", {"clip_cap": "1.5"}, "no meaning without clip_share"),
+        ("what clipping did, masked", "masked", share, "does not tell what clipping did"),
+        ("what clipping did, in a pre-study", "pre-study", share, "does not tell what clipping did"),
+        ("the numbers without their part of ρ", "joint", share, "noise_scale"),
+        ("no part of ρ where nothing is said", "joint", {"clip_share": "0"}, "is the default"),
+    ):
+        yield f"clipping: {name}", release, changes, reason, refused
 
 
 def refused_blinding(

@@ -96,6 +96,8 @@ def read_contribution(
                 "ask the data user for a study with a larger max_records",
             )
         sums.add(encoded.z)
+        if isinstance(sums, SecondMoments):
+            sums.add_clipped(encoded.long)
         if shuffle is not None:
             shuffle.add(encoded.z)
         on_records(report.records)

@@ -22,8 +22,15 @@ from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_user.planning.clipping import CLIP_SHARE, clip_cap
 from dpdpca_user.planning.histograms import feature_scale, has_two_modes, mean_square, quantile
-from dpdpca_user.planning.noise import GOOD_CENTRE_WEIGHT, clip_quantile, noise_over_signal, relative_noise
+from dpdpca_user.planning.noise import (
+    GOOD_CENTRE_WEIGHT,
+    clip_quantile,
+    noise_over_signal,
+    relative_noise,
+    usual_norm,
+)
 from dpdpca_user.planning.prestudy import Histogram, PreStudyResult
 
 SCALE_SHARE = Fraction(1, 10)
@@ -60,6 +67,8 @@ class NextRound:
         scale: (d,) one scaled unit in original units, or None for that of the base draft.
         pre_studies: ids of all earlier rounds, oldest first.
         reasons: why this round was chosen, as sentences for people.
+        clip_cap: the length, like `clip_norm`, up to which the last round adds up the squared lengths of
+            clipped rows; None for the largest that the bounds allow.
     """
 
     release: ReleaseKind
@@ -71,6 +80,7 @@ class NextRound:
     scale: tuple[float, ...] | None
     pre_studies: tuple[StudyId, ...]
     reasons: tuple[str, ...]
+    clip_cap: float | None = None
 
     @property
     def is_last(self) -> bool:
@@ -154,9 +164,9 @@ def next_round(results: Sequence[PreStudyResult], d: int) -> NextRound:
     if last.octaves is not None:
         return _after_scales(results)
     if last.pair_norms is not None:
-        return _after_norms(results)
+        return _with_clip_cap(_after_norms(results), results)
     if last.total is not None:
-        return _after_mean(results)
+        return _with_clip_cap(_after_mean(results), results)
     raise _not_a_chain("the last result contains nothing from which the next round can be chosen")
 
 
@@ -440,14 +450,16 @@ def _one_length(
         near: a centre that is near the mean; None for a study of pairs, which needs no centre.
     """
     share = _rest(results)
+    release = ReleaseKind.PAIRS if near is None else ReleaseKind.JOINT
     if near is None:
         last = "a study of pairs, which needs no centre,"
     else:
         last = "a joint study about the public centres, because most features are categories,"
     return NextRound(
-        release=ReleaseKind.PAIRS if near is None else ReleaseKind.JOINT,
+        release=release,
         rho_share=share,
         clip_norm=_SHORT * sqrt(d),
+        clip_cap=_USUAL_CLIP * usual_norm(d, 0) * _unit_of_norms(release),
         blocks={},
         sum_weight=0.0 if near is None else near.sum_weight,
         centre=None,
@@ -479,6 +491,22 @@ def _pairs(results: Sequence[PreStudyResult], reasons: tuple[str, ...]) -> NextR
             f" √2·{norm:.3g}",
         ),
     )
+
+
+def _with_clip_cap(chosen: NextRound, results: Sequence[PreStudyResult]) -> NextRound:
+    """The last round of a chain with its `clip_cap`, if a histogram shows one; any other round as it is."""
+    if not chosen.is_last:
+        return chosen
+    last, unit = results[-1], _unit_of_norms(chosen.release)
+    rows = last.records // 2 if chosen.release is ReleaseKind.PAIRS else last.records
+    rho = float(chosen.rho_share * Fraction(CLIP_SHARE)) * last.rho_total
+    cap = clip_cap(_norms_of(results), rows, chosen.clip_norm / unit, rho)
+    return chosen if cap is None else replace(chosen, clip_cap=unit * cap)
+
+
+def _unit_of_norms(release: ReleaseKind) -> float:
+    """The clip norm for a norm of 1 in a histogram of |y|/√2."""
+    return _ROOT_OF_TWO if release is ReleaseKind.PAIRS else 1.0
 
 
 def _scale_in_use(results: Sequence[PreStudyResult]) -> tuple[float, ...] | None:

@@ -64,8 +64,8 @@ def complete_draft(
     Args:
         draft: parsed TOML or JSON. The draft's `participants` are names of owners in `participants`, or
             tables with name and ed25519, or "enrolled". If the draft is blinded, their keys for blinding
-            come from `participants`. Members that belong only to other releases
-            (`sum_weight`, `blocks`) are dropped, so that one draft can be used for every release.
+            come from `participants`. Members that belong only to other releases (`sum_weight`, `blocks`,
+            `clip_share`, `clip_cap`) are dropped, so that one draft can be used for every release.
         user, proxy: the parties as the data user knows them.
         participants: owners that the draft may name, and all of whom it names with "enrolled". If the draft
             names nobody, the manifest names nobody.
@@ -159,6 +159,8 @@ def _belongs(name: str, release: ReleaseKind) -> bool:
     """Whether this release has the member `name`; every release has most members."""
     if name == "sum_weight":
         return rules_of(release).weighs_sum
+    if name in ("clip_share", "clip_cap"):
+        return rules_of(release).tells_clipping
     return name != "blocks" or rules_of(release).names_blocks
 
 

@@ -250,6 +250,7 @@ def as_release(draft: Mapping[str, Any], release: ReleaseKind) -> dict[str, Any]
     changed["release"] = str(release)
     if had != release:
         changed.pop("suite", None)  # not every release has every suite
+        changed.pop("clip_cap", None)  # it goes with the clip norm, which changes too
     if "clip_norm" not in draft or had == ReleaseKind.PRE_STUDY:
         categorical = sum(isinstance(each, Mapping) and "levels" in each for each in listed)
         norm = usual_norm(len(listed) - categorical, categorical) or 1.0

@@ -17,10 +17,14 @@ from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.terms import SuiteName
 from dpdpca_protocol.wire.fields import decimal_text, malformed, read_list, real_of
 from dpdpca_user.planning.choice import Guess, NextRound, first_round, norm_study, norms_after_scales
+from dpdpca_user.planning.clipping import CLIP_SHARE
 from dpdpca_user.planning.noise import usual_norm, usual_offset
 from dpdpca_user.planning.prestudy import pre_study_draws
 
-_REPLACED = ("release", "clip_norm", "sum_weight", "nonnegative", "blocks", "rho_share", "pre_studies")
+_REPLACED = (
+    *("release", "clip_norm", "clip_cap", "sum_weight", "nonnegative"),
+    *("blocks", "rho_share", "pre_studies"),
+)
 _DIGITS = 6
 _STEP = 1e-6
 _FEW_NUMBERS = 1 / 3
@@ -87,6 +91,10 @@ def round_draft(base: Mapping[str, Any], following: NextRound) -> dict[str, Any]
         draft["blocks"] = {str(name): decimal_text(part) for name, part in following.blocks.items()}
     if following.sum_weight:
         draft["sum_weight"] = following.sum_weight
+    if following.is_last:
+        draft.setdefault("clip_share", CLIP_SHARE)
+        if following.clip_cap is not None and real_of(draft["clip_share"], "clip_share") > 0:
+            draft["clip_cap"] = rounded_down(max(following.clip_cap * (1 + _STEP), following.clip_norm))
     if following.pre_studies:
         draft["pre_studies"] = [study.hex() for study in following.pre_studies]
     if not following.is_last:

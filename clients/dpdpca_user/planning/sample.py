@@ -16,6 +16,7 @@ from dpdpca_protocol.records.columns import MISSING_WORDS, Column
 from dpdpca_protocol.terms.features import column_key
 from dpdpca_runtime.file_kinds import BEGINNING_BYTES, FileKind, foreign_kind, is_binary
 from dpdpca_runtime.text import MARK_BYTES, marked_encoding
+from dpdpca_user.planning.clipping import CLIP_SHARE
 from dpdpca_user.planning.noise import usual_norm
 
 MOST_ROWS = 10_000
@@ -118,6 +119,7 @@ def _single(clip_norm: float) -> Iterator[str]:
         f"clip_norm = {clip_norm:.2g}             # from a rule that needs no data; lower means less noise;"
         " study lint says what it will clip"
     )
+    yield f"clip_share = {CLIP_SHARE}          # part of the budget for each of two numbers about clipping"
 
 
 def room_for(records: int) -> int:

@@ -19,6 +19,7 @@ from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import Components, Floats, leading_pairs, scatter_of
 from dpdpca_protocol.terms.figures import Figures
+from dpdpca_user.results.clipping import ClippingFigures, assess_clipping
 from dpdpca_user.results.deviates import normal_deviates, symmetric_noise
 
 CLIPPING_IS_NOT_SEEN = (
@@ -29,6 +30,12 @@ CLIPPING_IS_NOT_SEEN = (
 CLIPPING_IS_ALLOWED_FOR = (
     "The percentiles of shares and cos² are about the records before clipping: they allow for the length that"
     " clipping took away. The estimates of shares and cos² are about the clipped records."
+)
+
+ABOUT_CLIPPED = "Shares and cos², with their percentiles, are about the clipped records."
+NO_INTERVALS = (
+    "Most of them were clipped, so shares and cos² have no percentiles: these would describe clipped records"
+    " only."
 )
 
 _MOST_DRAWS, _LEAST_DRAWS = 200, 40
@@ -53,6 +60,8 @@ class Reliability:
         of_unclipped: whether these points are about the records before clipping.
         total_variance_deviation: standard deviation of `Components.total_variance`.
         variances: (d,) of the features as released, with noise: the diagonal of S̃/(N − 1).
+        clipping: what clipping did, and variances before it; None if the release does not tell.
+        of_pairs: whether differences of pairs were clipped instead of records.
     """
 
     draws: int
@@ -63,11 +72,18 @@ class Reliability:
     of_unclipped: bool
     total_variance_deviation: float
     variances: Floats
+    clipping: ClippingFigures | None = None
+    of_pairs: bool = False
 
     @property
     def about_clipping(self) -> str:
-        """Which records the figures are about, as sentences for people."""
-        return CLIPPING_IS_ALLOWED_FOR if self.of_unclipped else CLIPPING_IS_NOT_SEEN
+        """What clipping did, and which records the figures are about, as sentences for people."""
+        if self.clipping is None:
+            return CLIPPING_IS_NOT_SEEN
+        said = self.clipping.sentences("differences of pairs" if self.of_pairs else "records")
+        if self.of_unclipped:
+            return f"{said} {CLIPPING_IS_ALLOWED_FOR}"
+        return f"{said} {NO_INTERVALS if self.clipping.is_most else ABOUT_CLIPPED}"
 
     def to_body(self) -> dict[str, Any]:
         """Plain JSON, from which `parse` reads the same numbers."""
@@ -76,6 +92,8 @@ class Reliability:
             "draws": self.draws,
             "of_unclipped": self.of_unclipped,
             "total_variance_deviation": self.total_variance_deviation,
+            "clipping": None if self.clipping is None else self.clipping.to_body(),
+            "of_pairs": self.of_pairs,
             **arrays,
         }
 
@@ -91,6 +109,7 @@ class Reliability:
             variances = np.array(untrusted["variances"], dtype=np.float64)
             draws, deviation = int(untrusted["draws"]), float(untrusted["total_variance_deviation"])
             of_unclipped = bool(untrusted.get("of_unclipped", False))  # absent from older files
+            told, of_pairs = untrusted.get("clipping"), bool(untrusted.get("of_pairs", False))
         except (KeyError, TypeError, ValueError) as error:
             raise _malformed() from error
         shapes = {values.shape for values in points.values()}
@@ -99,11 +118,14 @@ class Reliability:
         )
         if len(shapes) != 1 or len(next(iter(shapes))) != 1 or variances.shape != (d,) or not finite:
             raise _malformed()
+        clipping = None if told is None else ClippingFigures.parse(told)
         return cls(
             draws=draws,
             of_unclipped=of_unclipped,
             total_variance_deviation=deviation,
             variances=variances,
+            clipping=clipping,
+            of_pairs=of_pairs,
             **points,
         )
 
@@ -126,8 +148,8 @@ def assess_release(
         noisy, figures, owners: as they were given to `fit_components`.
         components: what it returned; at least the k̂ components above their edges.
         randomness: for the simulated noise, which is not part of the release.
-        lost: the squared length that clipping took from all rows, divided by what it left; None if the
-            release does not tell it, and then the intervals are about the clipped rows.
+        lost: the squared length that clipping took from all rows, divided by what it left; None for what
+            the release tells. If it tells nothing, the intervals are about the clipped rows.
 
     Source: parametric bootstrap from S₀ = Σ θ̂ᵢvᵢvᵢᵀ + (tr S̃ − Σ θ̂)/(d − k̂) on the rest. The noise of the
         Gaussian mechanism is the same in every basis, so it is drawn in the basis of the components. For
@@ -154,16 +176,24 @@ def assess_release(
         on_sum=on_sum,
         mean=_turned(axes @ mean, float(mean @ mean), d),
     )
+    clipping = assess_clipping(noisy, figures, components, owners)
+    deviation = 0.0
+    if lost is None and clipping is not None and clipping.lost is not None:
+        lost, deviation = clipping.lost, clipping.factor_deviation or 0.0
     draws = 0
-    if trusted and d <= _MOST_FEATURES:
+    describes_all = lost is not None or clipping is None or not clipping.is_most
+    if trusted and d <= _MOST_FEATURES and describes_all:
         draws = min(_MOST_DRAWS, max(_LEAST_DRAWS, _WORK // d**3))
     best = np.cumsum(np.sort(source.eigenvalues)[::-1])[:trusted]
     drawn = np.zeros((2, 2, draws, trusted))
     for index in range(draws):
         found = leading_pairs(source.release(randomness), trusted)[1]
         drawn[:, :, index] = np.cumsum(found**2 @ source.eigenvalues) / best, np.diag(found**2)
-        if lost:
-            drawn[1, :, index] = _against(np.diag(source.eigenvalues) + source.taken(lost, randomness), found)
+        if lost is not None and lost + deviation > 0:
+            taken = source.taken(
+                max(lost + deviation * float(normal_deviates(1, randomness)[0]), 0.0), randomness
+            )
+            drawn[1, :, index] = _against(np.diag(source.eigenvalues) + taken, found)
     # Clipping may have changed nothing, so no upper point is below that for clipped rows.
     (_, share_most), (_, overlap_most) = map(_points, drawn[0])
     (share_low, share_high), (overlap_low, overlap_high) = map(_points, drawn[1])
@@ -176,6 +206,8 @@ def assess_release(
         of_unclipped=lost is not None,
         total_variance_deviation=(d * source.diagonal**2 + 4 * on_sum**2 * float(mean @ mean)) ** 0.5 * unit,
         variances=np.diag(scatter) * unit,
+        clipping=clipping,
+        of_pairs=noisy.of_pairs,
     )
 
 

@@ -69,6 +69,7 @@ def _study(model: Model) -> str:
             f"{'about' if is_estimate else 'at least'} {share:.0%}",
         ),
         ("Total variance", _total(components, model.reliability)),
+        *_about_clipping(model),
     ]
     cards = "".join(f"<div><dt>{name}</dt><dd>{escaped(value)}</dd></div>" for name, value in facts)
     return (
@@ -110,6 +111,32 @@ def _rho(figures: Figures) -> str:
     return f"{number(float(figures.rho))}{whole}"
 
 
+def _about_clipping(model: Model) -> list[tuple[str, str]]:
+    clipping = None if model.reliability is None else model.reliability.clipping
+    if clipping is None:
+        return []
+    rows = "Clipped differences of pairs" if model.is_of_pairs else "Clipped records"
+    facts = [(rows, f"{clipping.share:.1%} ± {clipping.share_deviation:.1%}")]
+    if clipping.total_variance is not None and clipping.total_variance_deviation is not None:
+        total = f"{number(clipping.total_variance)} ± {number(clipping.total_variance_deviation)}"
+        facts.append(("Total variance before clipping", total))
+    return facts
+
+
+def _before_clipping(reliability: Reliability | None, index: int) -> tuple[str, ...]:
+    """Variance before clipping with its deviation, and its interval; nothing if no component has one."""
+    clipping = None if reliability is None else reliability.clipping
+    if clipping is None or clipping.factor is None:
+        return ()
+    if index >= len(clipping.variances):
+        return "–", "–"
+    value, deviation, low, high = (
+        number(float(each[index]))
+        for each in (clipping.variances, clipping.deviations, clipping.low, clipping.high)
+    )
+    return f"{value} ± {deviation}", f"{low} to {high}"
+
+
 def _total(components: Components, reliability: Reliability | None) -> str:
     deviation = "" if reliability is None else f" ± {number(reliability.total_variance_deviation)}"
     return f"{number(components.total_variance)}{deviation}"
@@ -123,6 +150,7 @@ def _spectrum(components: Components, reliability: Reliability | None) -> str:
             number(float(components.eigenvalues[index])),
             number(float(components.noise_edges[index])),
             number(float(components.captured[index])),
+            *_before_clipping(reliability, index),
             number(float(components.overlaps[index])) if components.overlaps[index] > 0 else "–",
             _point(reliability, "overlap_low", index),
             _share(components, index),
@@ -132,7 +160,9 @@ def _spectrum(components: Components, reliability: Reliability | None) -> str:
         for index in range(shown)
     ]
     header = (
-        *("#", "released", "noise edge", "captured variance", "predicted cos²", "5 % point"),
+        *("#", "released", "noise edge", "captured variance"),
+        *(("before clipping", "5 to 95 %") if _before_clipping(reliability, 0) else ()),
+        *("predicted cos²", "5 % point"),
         *("share of the best k", "5 % point", ""),
     )
     more = components.component_count - shown

@@ -110,7 +110,7 @@ def flat_pairs(manifest: Manifest, release: FlatRelease, records: int) -> list[N
     norm = float(manifest.clip_norm)
     found = []
     for name, before, after in _worst(release, norm):
-        encoded = max(np.abs(before).max(), np.abs(after).max()) <= near
+        encoded = max(np.abs(before).max(), np.abs(after).max()) <= near * (1 + 1e-12)
         sides = []
         for moved in (before, after):
             wanted = np.zeros((records, release.d))
@@ -178,7 +178,11 @@ def _worst(release: FlatRelease, norm: float) -> list[tuple[str, NDArray[np.floa
         BlockName.SUM: ("one record to its opposite", first, -first),
         BlockName.OCTAVES: ("one difference in all octaves at once", nothing, np.full(d, 1.0)),
     }
-    return [cases[block.name] for block in release.figures.blocks[1:]]
+    if bound := release.figures.mechanism.setting.clip_bound:
+        long = math.sqrt(bound) / release.figures.grid * 1.01 * (last / norm)
+        start = first if d > 1 else nothing
+        cases[BlockName.CLIPPED] = ("one difference rotated to one beyond every cap", start, long)
+    return [cases[block.name] for block in release.figures.blocks[1:] if block.name in cases]
 
 
 def _encoded(manifest: Manifest, columns: Sequence[int], wanted: NDArray[np.float64]) -> Records:

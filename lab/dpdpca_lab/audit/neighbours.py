@@ -6,7 +6,7 @@ Otherwise they are integer records at the norm bound, which is all that the guar
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ Vector = NDArray[np.float64]
 
 _MOST_PLAYED = 4  # features; the draws of a release grow with their square
 _GRID = 1001
+_BEYOND = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,14 @@ class Arena:
         columns: the encoded columns in the game; the others stay at 0.
         shapes: the worst cases in these columns.
         encoded: whether the features' bounds let records reach the clip norm in these columns.
+        stretch: how many times as long as the clip norm the moved record is at its second place. It is 1
+            unless the study tells what clipping did.
     """
 
     columns: tuple[int, ...]
     shapes: tuple[Shape, ...]
     encoded: bool
+    stretch: float = 1.0
 
 
 def arena_of(manifest: Manifest) -> Arena:
@@ -75,6 +79,7 @@ def arena_of(manifest: Manifest) -> Arena:
     best = sorted(range(len(reach)), key=lambda column: -reach[column])
     norm = float(manifest.clip_norm)
     weight = float(figures.alpha_squared / figures.record_bound)
+    longest = math.sqrt(figures.mechanism.setting.clip_bound / figures.record_bound) * (1 + _BEYOND)
     for group in (1, 2, 4):
         width = group if figures.release is ReleaseKind.MASKED else 2 * group
         width = min(max(width, 2), figures.encoded_features)
@@ -82,23 +87,31 @@ def arena_of(manifest: Manifest) -> Arena:
         usable = width <= _MOST_PLAYED and len(columns) == width and figures.encoded_features >= 2
         # the masked worst case is spread over all columns played, the joint ones over half of them each
         spread = width if figures.release is ReleaseKind.MASKED else width // 2
-        if usable and min(reach[column] for column in columns) * math.sqrt(spread) >= norm:
-            return Arena(columns, worst_shapes(figures.release, width, weight), encoded=True)
+        near = min(reach[column] for column in columns) * math.sqrt(spread) if usable else 0.0
+        if near >= norm:
+            shapes = worst_shapes(figures.release, width, weight)
+            return Arena(columns, shapes, encoded=True, stretch=max(1.0, min(longest, near / norm)))
     width = min(2, figures.encoded_features)
     single = width == 1 and bool(best) and reach[0] >= norm
-    return Arena(tuple(range(width)), worst_shapes(figures.release, width, weight), encoded=single)
+    shapes = worst_shapes(figures.release, width, weight)
+    return Arena(tuple(range(width)), shapes, encoded=single, stretch=max(1.0, longest))
 
 
 def worst_pairs(manifest: Manifest, arena: Arena, count: int) -> list[Neighbours]:
     """The known worst cases of a study, N = `count`."""
-    bound = manifest.figures.record_bound
+    bound, clip_bound = manifest.figures.record_bound, manifest.figures.mechanism.setting.clip_bound
     if not arena.encoded:
-        return pairs_on_the_bound(arena.shapes, bound, count)
+        pairs = pairs_on_the_bound(arena.shapes, bound, count)
+        if not clip_bound:
+            return pairs
+        return [replace(pair, second=replace(pair.second, clipped=(1, clip_bound))) for pair in pairs]
+    # A record at the clip norm would be shortened by the rounding error, and count as clipped.
+    short = 1 - (1 + _BEYOND) * math.sqrt(manifest.figures.encoded_features / bound) if clip_bound else 1.0
     pairs = []
     for shape in arena.shapes:
         first, second = (
-            Totals.of(_through_the_encoder(manifest, arena.columns, moved, shape.others, count), bound)
-            for moved in (shape.before, shape.after)
+            Totals.of(*_through_the_encoder(manifest, arena.columns, moved, shape.others, count), clip_bound)
+            for moved in (shape.before * short, shape.after * arena.stretch)
         )
         pairs.append(Neighbours(shape.name, True, first, second))
     return pairs
@@ -236,8 +249,8 @@ def reach_of(manifest: Manifest) -> list[float]:
 
 def _through_the_encoder(
     manifest: Manifest, columns: Sequence[int], moved: Vector, others: Vector, count: int
-) -> NDArray[np.int64]:
-    """(N, width) integers: encoded records at the clip norm."""
+) -> tuple[NDArray[np.int64], int, NDArray[np.int64]]:
+    """(N, width) integers: encoded records at the clip norm; K; squared lengths of the clipped records."""
     norm = float(manifest.clip_norm)
     wanted = np.zeros((count, manifest.figures.encoded_features))
     wanted[:, columns] = others * norm
@@ -249,8 +262,8 @@ def _through_the_encoder(
         numbers = float(origin) + float(unit) * wanted[:, start]
         raw[feature.name] = [None] * count if feature.is_categorical else numbers
         start += feature.width
-    z: NDArray[np.int64] = RecordEncoder(manifest).encode(raw).z[:, columns]
-    return z
+    encoded = RecordEncoder(manifest).encode(raw)
+    return encoded.z[:, columns], manifest.figures.record_bound, encoded.long
 
 
 def _on_the_bound(record_bound: int, moved: Vector, others: Vector, count: int) -> NDArray[np.int64]:

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from dpdpca_lab.mechanisms import Wishart
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.layout.blocks import block_length, value_count
+from dpdpca_protocol.layout.blocks import CLIPPING, block_length, value_count
 from dpdpca_protocol.layout.packing import symmetric_rows, unpack
 from dpdpca_protocol.privacy.gaussian import discrete_gaussian
 from dpdpca_protocol.privacy.mechanisms import Gaussian, Laplace, Mechanism, NoiseLaw
 from dpdpca_protocol.privacy.mechanisms.discrete_laplace import discrete_laplace
 from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
+from dpdpca_protocol.records.encoding import NONE_LONG
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.reference import block_layout, masked_release, plaintexts, vectors_of
 from dpdpca_protocol.release.ciphers import UNENCRYPTED
@@ -48,25 +49,33 @@ class Totals:
         sum: v, d integers.
         second_moment: R, d × d integers, symmetric.
         values: all blocks except the count. Only for a study of pairs or a pre-study, which have no v and R.
+        clipped: what clipping did to the records of a joint study; left out if it did nothing.
     """
 
     count: int
     sum: tuple[int, ...]
     second_moment: tuple[tuple[int, ...], ...]
     values: tuple[int, ...] = ()
+    clipped: tuple[int, int] = (0, 0)
 
     @classmethod
-    def of(cls, z: NDArray[np.int64], record_bound: int) -> "Totals":
+    def of(
+        cls, z: NDArray[np.int64], record_bound: int, long: NDArray[np.int64] = NONE_LONG, clip_bound: int = 0
+    ) -> "Totals":
         """The totals of encoded records, of all owners together.
 
         Args:
             z: (N, d) int64, Σ z² ≤ K in every row; checked.
             record_bound: K.
+            long: squared lengths of the clipped records before clipping.
+            clip_bound: C; 0 if the study does not tell what clipping did.
         """
-        moments = SecondMoments(z.shape[1], record_bound)
+        moments = SecondMoments(z.shape[1], record_bound, clip_bound)
         moments.add(z)
+        moments.add_clipped(long)
         rows = moments.second_moment.tolist()
-        return cls(moments.count, tuple(moments.sum.tolist()), tuple(map(tuple, rows)))
+        clipped = (0, 0) if moments.clipped is None else moments.clipped.values
+        return cls(moments.count, tuple(moments.sum.tolist()), tuple(map(tuple, rows)), clipped=clipped)
 
 
 class Law(StrEnum):
@@ -199,10 +208,18 @@ class JointRelease(_Played):
     def coordinates(self, count: int) -> tuple[Coordinate, ...]:
         law = self.stated(count)
         sums = [Coordinate(f"v{i + 1}", sqrt(law.sum_), None) for i in range(self.d)]
-        return (*sums, *triangle("R", self.d, sqrt(law.diagonal), sqrt(law.off_diagonal)))
+        matrix = triangle("R", self.d, sqrt(law.diagonal), sqrt(law.off_diagonal))
+        return (*sums, *matrix, *self._about_clipping())
+
+    def _about_clipping(self) -> list[Coordinate]:
+        if not self.mechanism.setting.clip_share:
+            return []
+        assert isinstance(self.mechanism, Gaussian)
+        return [Coordinate(name, sqrt(self.mechanism.variance(name)), None) for name in CLIPPING]
 
     def truth(self, totals: Totals) -> tuple[int, ...]:
-        return (*totals.sum, *upper(totals.second_moment))
+        told = totals.clipped if self.mechanism.setting.clip_share else ()
+        return (*totals.sum, *upper(totals.second_moment), *told)
 
     def play(self, totals: Totals, runs: int) -> Views:
         values = [totals.count, *self.truth(totals)]

@@ -28,7 +28,9 @@ class BlockName(StrEnum):
 
     `COUNT`: their number. `SUM`: v. `SECOND_MOMENT`, `PAIR_MOMENT`: the upper triangle of Σ z zᵀ or of Σ y
     yᵀ, where y is the difference of a pair. `NORMS`, `PAIR_NORMS`: histograms of |z| and of |y|/√2.
-    `OCTAVES`: for each encoded feature, a histogram of |y_j|/√2.
+    `OCTAVES`: for each encoded feature, a histogram of |y_j|/√2. `CLIPPED`: how many rows (records, or
+    differences) the clip norm shortened. `CLIPPED_SQUARES`: the sum of their squared lengths before that,
+    each at most C.
     """
 
     COUNT = "count"
@@ -38,16 +40,20 @@ class BlockName(StrEnum):
     OCTAVES = "octaves"
     SECOND_MOMENT = "second-moment"
     PAIR_MOMENT = "pair-moment"
+    CLIPPED = "clipped"
+    CLIPPED_SQUARES = "clipped-squares"
 
 
 PRE_STUDY_BLOCKS = (BlockName.NORMS, BlockName.PAIR_NORMS, BlockName.SUM, BlockName.OCTAVES)
 """The blocks that a pre-study can ask for, in the order in which they are sent."""
+CLIPPING = (BlockName.CLIPPED, BlockName.CLIPPED_SQUARES)
+"""What clipping did, one integer each. Both follow the other blocks of a study that asks for them."""
 OF_PAIRS = frozenset({BlockName.PAIR_NORMS, BlockName.OCTAVES, BlockName.PAIR_MOMENT})
 
 TRIANGLES = frozenset({BlockName.SECOND_MOMENT, BlockName.PAIR_MOMENT})
 """The blocks that hold the upper triangle of a matrix."""
-BINS = frozenset({BlockName.NORMS, BlockName.PAIR_NORMS, BlockName.OCTAVES})
-"""The blocks of histograms. A finer grid does not change their counts."""
+COUNTED = frozenset({BlockName.NORMS, BlockName.PAIR_NORMS, BlockName.OCTAVES, BlockName.CLIPPED})
+"""The blocks of noisy counts. A finer grid does not change these counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ class Block:
 
 def block_length(name: BlockName, encoded_features: int) -> int:
     """The number of integers in a block."""
-    if name is BlockName.COUNT:
+    if name is BlockName.COUNT or name in CLIPPING:
         return 1
     if name in TRIANGLES:
         return encoded_features * (encoded_features + 1) // 2
@@ -77,14 +83,26 @@ def block_length(name: BlockName, encoded_features: int) -> int:
     return encoded_features * OCTAVES if name is BlockName.OCTAVES else NORM_BINS
 
 
-def block_bound(name: BlockName, max_records: int, record_bound: int, sum_bound: int) -> int:
+def block_bound(
+    name: BlockName,
+    max_records: int,
+    record_bound: int,
+    sum_bound: int,
+    clip_bound: int = 0,
+    of_pairs: bool = False,
+) -> int:
     """The largest absolute value of an entry that is summed over N̄ = `max_records` records or N̄/2 pairs.
 
     Args:
         record_bound: K, the bound on Σ z² of a record or a difference.
         sum_bound: V = ⌈√K⌉.
+        clip_bound: C, the bound on a squared length in `CLIPPED_SQUARES`.
+        of_pairs: whether differences are clipped instead of records.
     """
-    most = max_records // 2 if name in OF_PAIRS else max_records
+    pairs = name in OF_PAIRS or (of_pairs and name in CLIPPING)
+    most = max_records // 2 if pairs else max_records
+    if name is BlockName.CLIPPED_SQUARES:
+        return most * clip_bound
     if name in TRIANGLES:
         return most * record_bound
     return most * sum_bound if name is BlockName.SUM else most

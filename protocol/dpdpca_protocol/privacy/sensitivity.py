@@ -64,17 +64,21 @@ def joint_sensitivity_squared(record_bound: int, alpha_squared: Fraction) -> Fra
     return (2 * record_bound + alpha_squared) ** 2 / 2
 
 
-def block_sensitivity_squared(name: BlockName, encoded_features: int, record_bound: int) -> int:
+def block_sensitivity_squared(
+    name: BlockName, encoded_features: int, record_bound: int, clip_bound: int = 0
+) -> int:
     """D²: the largest squared change of one block if one record is replaced and its owner's pairing is kept.
 
     Args:
         name: of the block.
         encoded_features: d.
         record_bound: K ≥ Σ z² of every record, or Σ y² of every difference, grid units².
+        clip_bound: C, the largest term of the sum `CLIPPED_SQUARES`, grid units².
 
-    Source: docs/claims.md, C1, C10 and C11. Replacing a record does not change a count. A record, or its
+    Source: docs/claims.md, C1, C10, C11 and C17. Replacing a record does not change a count. A record, or its
         pair, leaves one bin and enters another, in each of d histograms of octaves. v changes by at most 2√K,
-        between opposite records.
+        between opposite records. A record, or its pair, adds 0 or 1 to the number of clipped rows, and 0 to
+        C to the sum of their squares.
     """
     if name is BlockName.COUNT:
         return 0
@@ -82,4 +86,8 @@ def block_sensitivity_squared(name: BlockName, encoded_features: int, record_bou
         return second_moment_sensitivity_squared(record_bound)
     if name is BlockName.SUM:
         return 4 * record_bound
+    if name is BlockName.CLIPPED:
+        return 1
+    if name is BlockName.CLIPPED_SQUARES:
+        return clip_bound**2
     return 2 * encoded_features if name is BlockName.OCTAVES else 2

@@ -11,8 +11,9 @@ from math import isqrt
 import numpy as np
 
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.layout.blocks import NORM_BINS, OCTAVES, OF_PAIRS, BlockName
-from dpdpca_protocol.records.encoding import Integers, at_centre, cut_to_bound
+from dpdpca_protocol.layout.blocks import CLIPPING, NORM_BINS, OCTAVES, OF_PAIRS, BlockName
+from dpdpca_protocol.records.clipping import ClippedRows
+from dpdpca_protocol.records.encoding import Integers, at_centre, cut_to_bound, obeys_bound
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.terms.figures import Figures
 
@@ -62,8 +63,10 @@ class BlockSums:
         self._sums: dict[BlockName, Integers] = {
             block.name: np.zeros(block.length, dtype=np.int64)
             for block in figures.blocks[1:]
-            if block.name is not BlockName.PAIR_MOMENT
+            if block.name is not BlockName.PAIR_MOMENT and block.name not in CLIPPING
         }
+        clip_bound = figures.mechanism.setting.clip_bound
+        self._clipped = ClippedRows(clip_bound) if clip_bound else None
         self._moments = SecondMoments(self._d, self._bound) if self._counts_pairs else None
         self.count = 0
         self.cut = 0
@@ -95,6 +98,8 @@ class BlockSums:
             bins = np.searchsorted(self._octave_edges, y**2) + OCTAVES * np.arange(self._d)
             self._sums[BlockName.OCTAVES] += np.bincount(bins.ravel(), minlength=OCTAVES * self._d)
         if self._moments is not None:
+            if self._clipped is not None:
+                self._clipped.add(squares(y)[~obeys_bound(y, self._bound)])
             y, cut = cut_to_bound(y, self._bound)
             self._moments.add(y)
             self.count += len(y)
@@ -103,12 +108,13 @@ class BlockSums:
     def stream(self) -> Iterator[int]:
         """All values, one at a time, in the order in which they are sent."""
         yield self.count
-        for name in self._names:
-            if self._moments is not None:
-                for index, row in enumerate(self._moments.second_moment):
-                    yield from row[index:].tolist()
-            else:
-                yield from self._sums[name].tolist()
+        if self._moments is not None:
+            for index, row in enumerate(self._moments.second_moment):
+                yield from row[index:].tolist()
+        for counts in self._sums.values():
+            yield from counts.tolist()
+        if self._clipped is not None:
+            yield from self._clipped.values
 
     def values(self) -> Integers:
         """The values of `stream` as one array."""
@@ -126,7 +132,8 @@ class BlockSums:
 def new_sums(figures: Figures) -> SecondMoments | BlockSums:
     """Empty sums of the kind that a study needs."""
     if figures.rules.clips_records:
-        return SecondMoments(figures.encoded_features, figures.record_bound)
+        clip_bound = figures.mechanism.setting.clip_bound
+        return SecondMoments(figures.encoded_features, figures.record_bound, clip_bound)
     return BlockSums(figures)
 
 

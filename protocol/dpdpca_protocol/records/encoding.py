@@ -32,6 +32,10 @@ Integers = NDArray[np.int64]
 ABSENT = np.iinfo(np.int64).min
 """Stands for a coordinate that a record lacks, until the record has been paired or added up."""
 
+NONE_LONG: Integers = np.empty(0, dtype=np.int64)
+_LONGEST = 2.0**62
+"""Squared lengths stop here, where they still fit into 64 bits."""
+
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
@@ -87,10 +91,13 @@ class EncodedBatch:
         z: (n, d) int64 in grid units, Σ z² ≤ K in every row. In a study of pairs or a pre-study the rows are
             not clipped yet, and a missing coordinate is `ABSENT`: clipping comes later, when they are summed.
         report: what was done to the records.
+        long: (n,) int64, ⌊|u|²q²⌋ of each record that the clip norm shortened or that became 0, with u the
+            scaled record before that; at most 2⁶². Empty if the rows of `z` are not clipped yet.
     """
 
     z: NDArray[np.int64]
     report: BatchReport
+    long: NDArray[np.int64]
 
 
 class RecordEncoder:
@@ -168,29 +175,30 @@ class RecordEncoder:
             lacks[:, start : start + feature.width] = absent[:, None]
             start += feature.width
         dropped = gaps.any(axis=0) if self._drops else np.zeros(count, dtype=bool)
-        z, clipped_count = self._to_grid(scaled[~dropped])
+        z, long = self._to_grid(scaled[~dropped])
         if not self._cuts:
             z[lacks[~dropped]] = ABSENT
         report = BatchReport(
             records=count,
             dropped=int(np.count_nonzero(dropped)),
-            clipped=clipped_count,
+            clipped=len(long),
             missing=_counted(gaps),
             unusable=_counted(unusable),
             out_of_bounds=tuple(out_of_bounds),
         )
-        return EncodedBatch(z, report)
+        return EncodedBatch(z, report, long)
 
-    def _to_grid(self, scaled: NDArray[np.float64]) -> tuple[NDArray[np.int64], int]:
-        """Step 3 for (n, d) scaled records, and the number of clipped records."""
+    def _to_grid(self, scaled: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Step 3 for (n, d) scaled records, and the squared lengths of the records that it changed."""
         scaled *= self._grid
         if not self._cuts:
-            return np.rint(scaled).astype(np.int64), 0
+            return np.rint(scaled).astype(np.int64), NONE_LONG
+        lengths = np.minimum(np.einsum("ij,ij->i", scaled, scaled), _LONGEST).astype(np.int64)
         z, clipped = _shorten(scaled, self._clip_norm * self._grid, self.record_bound)
         if self._nonnegative:
             negative = (z < 0).any(axis=1)
             z[negative], clipped = 0, clipped | negative
-        return z, int(np.count_nonzero(clipped))
+        return z, lengths[clipped]
 
 
 def at_centre(z: NDArray[np.int64]) -> NDArray[np.int64]:

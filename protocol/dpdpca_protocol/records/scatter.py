@@ -1,5 +1,7 @@
 """N, v = Σ z and R = Σ z zᵀ of encoded records: exact integers, computed by fast floating-point products.
 
+If the study asks for it, two integers say what clipping did to the records.
+
 A float64 product is exact while every partial sum stays below 2⁵³. So records are multiplied in chunks of
 fewer than 2⁵³/K, and the chunks are added in int64, which cannot overflow because N̄·K < 2⁶².
 """
@@ -10,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdpca_protocol.errors import InputError, UsageError
+from dpdpca_protocol.records.clipping import ClippedRows
 from dpdpca_protocol.records.encoding import obeys_bound
 
 _CHUNK_VALUES = 2**22  # values of one float64 chunk: 32 MiB
@@ -22,9 +25,10 @@ class SecondMoments:
         count: N_l.
         sum: v_l, (d,) int64, grid units.
         second_moment: R_l, (d, d) int64, symmetric, grid units².
+        clipped: what clipping did, or None if the study does not ask for it.
     """
 
-    def __init__(self, encoded_features: int, record_bound: int) -> None:
+    def __init__(self, encoded_features: int, record_bound: int, clip_bound: int = 0) -> None:
         if encoded_features < 1 or not 1 <= record_bound < 2**62:
             raise UsageError("bad-argument", "second moments need d ≥ 1 and 1 ≤ K < 2⁶²")
         self.encoded_features = encoded_features
@@ -32,6 +36,7 @@ class SecondMoments:
         self.count = 0
         self.sum: NDArray[np.int64] = np.zeros(encoded_features, dtype=np.int64)
         self.second_moment: NDArray[np.int64] = np.zeros((encoded_features, encoded_features), dtype=np.int64)
+        self.clipped = ClippedRows(clip_bound) if clip_bound else None
 
     def add(self, z: NDArray[np.int64]) -> None:
         """Adds records.
@@ -66,13 +71,18 @@ class SecondMoments:
             self.sum += chunk.sum(axis=0)
             self.count += len(chunk)
 
+    def add_clipped(self, lengths: NDArray[np.int64]) -> None:
+        """Adds clipped records by their squared lengths before clipping, if the study asks for that."""
+        if self.clipped is not None:
+            self.clipped.add(lengths)
+
     def to_bytes(self) -> bytes:
         """A unique encoding of the sums."""
-        parts = (self.sum.astype(">i8"), self.second_moment.astype(">i8"))
+        parts = (self.sum.astype(">i8"), self.second_moment.astype(">i8"), self._told().astype(">i8"))
         return self.count.to_bytes(8, "big") + b"".join(part.tobytes() for part in parts)
 
     def stream(self) -> Iterator[int]:
-        """N, v₁…v_d, then the upper triangle of R by rows: the order of the joint release.
+        """N, v₁…v_d, the upper triangle of R by rows, what clipping did: the order of the joint release.
 
         Values come one at a time, so that a large R never exists as a whole in Python integers.
         """
@@ -80,8 +90,12 @@ class SecondMoments:
         yield from self.sum.tolist()
         for index, row in enumerate(self.second_moment):
             yield from row[index:].tolist()
+        yield from self._told().tolist()
 
     def values(self) -> NDArray[np.int64]:
         """The values of `stream` as one array."""
         rows = (row[index:] for index, row in enumerate(self.second_moment))
-        return np.concatenate((np.array([self.count], dtype=np.int64), self.sum, *rows))
+        return np.concatenate((np.array([self.count], dtype=np.int64), self.sum, *rows, self._told()))
+
+    def _told(self) -> NDArray[np.int64]:
+        return np.array([] if self.clipped is None else self.clipped.values, dtype=np.int64)

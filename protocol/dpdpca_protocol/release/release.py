@@ -13,7 +13,15 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from dpdpca_protocol.errors import CryptographicError
-from dpdpca_protocol.layout.blocks import Block, BlockName, Values, cut_blocks, value_count, whole_numbers
+from dpdpca_protocol.layout.blocks import (
+    CLIPPING,
+    Block,
+    BlockName,
+    Values,
+    cut_blocks,
+    value_count,
+    whole_numbers,
+)
 from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
 from dpdpca_protocol.paillier.cipher import decrypt_many, raw_encrypt
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey
@@ -30,12 +38,15 @@ class NoisyScatter:
         scaled_scatter: N·S̃, or 2·S̃ of pairs, d × d, symmetric, in grid² units; S̃ = S + noise.
         sum: ṽ, length d, in grid units (joint release), or None (other releases, which have no mean).
         of_pairs: whether S̃ is half the second moment of differences, from which no mean is subtracted.
+        clipped: what clipping did, with noise: the number of clipped records (or differences), and the sum of
+            their bounded squared lengths in grid² units. None if the release does not tell it.
     """
 
     count: int
     scaled_scatter: tuple[tuple[int, ...], ...]
     sum: tuple[int, ...] | None
     of_pairs: bool = False
+    clipped: tuple[int, int] | None = None
 
     @property
     def divisor(self) -> int:
@@ -90,10 +101,18 @@ def flat_scatter(released: Mapping[BlockName, Values], d: int) -> NoisyScatter:
     """The scatter of a joint release, N·S̃ = N·R̃ − ṽ ṽᵀ, or of a release of pairs, 2·S̃ = P̃."""
     (count,) = whole_numbers(released[BlockName.COUNT])
     if BlockName.PAIR_MOMENT in released:
-        return NoisyScatter(count, _matrix(d, _by_rows(released[BlockName.PAIR_MOMENT], d)), None, True)
+        pairs = _matrix(d, _by_rows(released[BlockName.PAIR_MOMENT], d))
+        return NoisyScatter(count, pairs, None, True, _clipped(released))
     total, moments = whole_numbers(released[BlockName.SUM]), _by_rows(released[BlockName.SECOND_MOMENT], d)
     scaled = (count * next(moments) - total[i] * total[j] for i in range(d) for j in range(i, d))
-    return NoisyScatter(count, _matrix(d, scaled), tuple(total))
+    return NoisyScatter(count, _matrix(d, scaled), tuple(total), clipped=_clipped(released))
+
+
+def _clipped(released: Mapping[BlockName, Values]) -> tuple[int, int] | None:
+    if BlockName.CLIPPED not in released:
+        return None
+    rows, squares = (whole_numbers(released[name])[0] for name in CLIPPING)
+    return rows, squares
 
 
 def _by_rows(upper: Values, d: int) -> Iterator[int]:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdpca_protocol.errors import CryptographicError, UsageError
+from dpdpca_protocol.layout.blocks import CLIPPING
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.terms.features import encoded_names, feature_units
 from dpdpca_protocol.terms.figures import Figures
@@ -274,7 +275,8 @@ def check_scatter(noisy: NoisyScatter, figures: Figures, owners: int | None = No
 
     Raises:
         CryptographicError: N is out of range, the trace is above N·K, a diagonal entry is below zero, or an
-            entry is above the geometric mean of its diagonal entries, each by more than the noise's tail.
+            entry is above the geometric mean of its diagonal entries, or what clipping did is below zero or
+            above what all rows allow, each by more than the noise's tail.
     """
     bound = noisy.count * figures.record_bound / (2 if noisy.of_pairs else 1)
     d = len(noisy.scaled_scatter)
@@ -296,9 +298,20 @@ def check_scatter(noisy: NoisyScatter, figures: Figures, owners: int | None = No
     diagonal = np.diag(scatter) + np.diag(spread) + slack
     if (diagonal < 0).any():
         raise _implausible("one of its variances is more negative than noise can explain")
+    _check_clipped(noisy, figures, owners)
     root = np.sqrt(diagonal)
     if (np.abs(scatter) > np.outer(root, root) + spread + slack).any():
         raise _implausible("one of its covariances is larger than the two variances allow")
+
+
+def _check_clipped(noisy: NoisyScatter, figures: Figures, owners: int | None) -> None:
+    if noisy.clipped is None:
+        return
+    most = (noisy.count, noisy.count * figures.mechanism.setting.clip_bound)
+    for name, value, bound in zip(CLIPPING, noisy.clipped, most, strict=True):
+        tail = figures.tail(name, owners)
+        if not -tail <= value <= bound + tail:
+            raise _implausible("more rows were clipped, or longer ones, than there can be")
 
 
 def _implausible(what: str) -> CryptographicError:

@@ -32,7 +32,6 @@ from dpdpca_protocol.privacy.accounting import (
     zcdp_rho,
 )
 from dpdpca_protocol.privacy.mechanisms import (
-    BlockGaussian,
     Gaussian,
     Guarantee,
     Mechanism,
@@ -173,16 +172,20 @@ class Figures:
         return self.mechanism.law_of(_known(owners))
 
     def block_variance(self, name: BlockName, owners: int | None = None) -> Fraction:
-        """σ² of the noise on each integer of a block of a pre-study.
+        """σ² of Gaussian noise on each integer of a block of a flat release; for a matrix, on the diagonal.
 
         Args:
             name: of the block; the result is 0 for the count.
             owners: as for `law`.
         """
+        assert isinstance(self.mechanism, Gaussian)
         if isinstance(self.mechanism, SharedGaussian):
             return self.mechanism.variance(name, _known(owners))
-        assert isinstance(self.mechanism, BlockGaussian)
         return self.mechanism.variance(name) * self.draws
+
+    def tail(self, name: BlockName, owners: int | None = None) -> int:
+        """The largest absolute value of Gaussian noise on an integer of a block; `owners` as for `law`."""
+        return self.draws * tail_bound(self.block_variance(name, owners) / self.draws)
 
     def own_noise(self, sample: Samplers = EXACT) -> Iterator[int]:
         """The noise that an owner adds to its own share, value by value; zeros if others draw the noise.
@@ -221,6 +224,7 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
     """
     _check_record_bound(terms)
     _check_differences(terms)
+    _check_clip_bound(terms)
     mask_bits = _mask_bits(terms) if terms.rules.is_masked else 0
     delta_tails = delta_of_tails(terms.epsilon)
     delta_mask = (
@@ -376,6 +380,8 @@ def _mechanism(
             terms.nonnegative,
             terms.rho_share,
             terms.blocks,
+            terms.clip_share,
+            terms.clip_bound,
         )
         return chosen(setting, _agreed_scale(chosen.least_scale(setting), noise_scale))
     except UsageError as error:
@@ -417,14 +423,15 @@ def _blocks(terms: Terms, mechanism: Mechanism, widest: NoiseLaw) -> tuple[Block
             return 0
         if isinstance(mechanism, SharedGaussian):
             return tail_bound(mechanism.variance(name, terms.max_owners))
-        if isinstance(mechanism, BlockGaussian):
+        if isinstance(mechanism, Gaussian):
             return tail_bound(mechanism.variance(name))
         return widest.sum_bound if name is BlockName.SUM else widest.triangle_bound
 
-    return tuple(
-        Block(name, block_length(name, d), block_bound(name, terms.max_records, bound, root), tail(name))
-        for name in terms.block_names
-    )
+    def most(name: BlockName) -> int:
+        of_pairs = terms.rules.of_pairs
+        return block_bound(name, terms.max_records, bound, root, terms.clip_bound, of_pairs)
+
+    return tuple(Block(name, block_length(name, d), most(name), tail(name)) for name in terms.block_names)
 
 
 def _check_differences(terms: Terms) -> None:
@@ -434,6 +441,14 @@ def _check_differences(terms: Terms) -> None:
     if uncut and terms.encoded_features * (2 * terms.grid + 2) ** 2 >= 2**62:
         refused(
             "records before clipping are too large for exact 64-bit sums of squares", "lower fraction_bits"
+        )
+
+
+def _check_clip_bound(terms: Terms) -> None:
+    if terms.max_records * terms.clip_bound >= 2**62:
+        refused(
+            "max_records · clip_cap² · 4^fraction_bits reaches 2⁶², which is too much for exact 64-bit sums",
+            "lower clip_cap, fraction_bits or max_records, or omit clip_share",
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.privacy.sensitivity import NeighbouringRelation
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.features import Feature, encoded_names, feature_units
+from dpdpca_protocol.terms.features import Feature, encoded_names, feature_units, longest_norm_squared
 from dpdpca_protocol.terms.figures import Figures, figures_of
 from dpdpca_protocol.terms.members import LEAST_COHORT_DISTANCE, MEMBERS
 from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty, StudyKey
@@ -68,6 +68,8 @@ class Manifest:
     rho_share: Fraction = Fraction(1)
     pre_studies: tuple[StudyId, ...] = ()
     blocks: tuple[tuple[BlockName, Fraction], ...] = ()
+    clip_share: Fraction = Fraction(0)
+    clip_cap: Fraction = Fraction(0)
 
     @property
     def terms(self) -> Terms:
@@ -76,8 +78,18 @@ class Manifest:
             encoded_features=sum(feature.width for feature in self.features),
             modulus_bits=self.key.bits,
             assured_shares=self.min_owners - self.max_colluding,
+            clip_cap_squared=self._clip_cap_squared,
             **{member.name: getattr(self, member.name) for member in MEMBERS if member.in_terms},
         )
+
+    @property
+    def _clip_cap_squared(self) -> Fraction:
+        """The square of `clip_cap`, at most that of the largest length that bounds and centres allow."""
+        if not self.clip_share:
+            return Fraction(0)
+        longest = longest_norm_squared(self.features, self.scaling, self.rules.of_pairs)
+        most = max(longest, self.clip_norm**2)
+        return min(self.clip_cap**2, most) if self.clip_cap else most
 
     @property
     def is_blinded(self) -> bool:

@@ -75,6 +75,9 @@ PROVED = "proved"
 _TITLE = 200
 _PURPOSE = 4000
 
+MOST_CLIP_SHARE = Fraction(1, 10)
+"""The largest fraction of ρ that each of the two numbers about clipping may spend."""
+
 
 class Drafted(StrEnum):
     """Who sets a member: a person must, a person may, or software does."""
@@ -155,6 +158,23 @@ def _read_rho_share(untrusted: Any, where: str) -> Fraction:
     return share
 
 
+def _read_clip_share(untrusted: Any, where: str) -> Fraction:
+    share = read_decimal(untrusted, where)
+    if not 0 <= share <= MOST_CLIP_SHARE:
+        refused(
+            f"clip_share is not above 0 and at most {decimal_text(MOST_CLIP_SHARE)}",
+            "omit clip_share if the study shall not tell what clipping did",
+        )
+    return share
+
+
+def _read_clip_cap(untrusted: Any, where: str) -> Fraction:
+    cap = read_decimal(untrusted, where)
+    if cap < 0:
+        refused("clip_cap is below 0", "omit clip_cap for the largest length that the bounds allow")
+    return cap
+
+
 def _read_pre_studies(untrusted: Any, where: str) -> tuple[StudyId, ...]:
     listed = read_list(untrusted, where, MAX_ROUNDS - 1)
     if not listed:
@@ -210,6 +230,8 @@ _SHARE = Form(
     DECIMAL.tidy,
     DECIMAL.draft_schema,
 )
+_CLIP_SHARE = replace(_SHARE, words='decimal above 0, at most "0.1"', read=_read_clip_share)
+_CLIP_CAP = replace(_SHARE, words="decimal above 0", read=_read_clip_cap)
 _STUDY_IDS = Form(
     f"list of 1 to {MAX_ROUNDS - 1} study ids",
     {
@@ -385,6 +407,20 @@ MEMBERS: tuple[Member, ...] = (
         "the blocks that a pre-study releases, each with its fraction of the study's ρ",
         default=(),
         in_terms=True,
+    ),
+    Member(
+        "clip_share",
+        _CLIP_SHARE,
+        "the fraction of the study's ρ that each of the two numbers about clipping spends",
+        default=Fraction(0),
+        in_terms=True,
+    ),
+    Member(
+        "clip_cap",
+        _CLIP_CAP,
+        "the largest length, in scaled units, that counts in the second of these numbers; if left out, the"
+        " largest that the bounds allow",
+        default=Fraction(0),
     ),
 )
 """All members, in the order for human readers. In a message, members are in canonical order."""

@@ -26,6 +26,7 @@ class ReleaseRules:
             when they are summed.
         has_mean: a private mean comes with the components.
         weighs_sum: the manifest says how much of the noise goes to the sums.
+        tells_clipping: the manifest may ask what clipping did.
     """
 
     kind: ReleaseKind
@@ -37,6 +38,7 @@ class ReleaseRules:
     clips_records: bool = False
     has_mean: bool = False
     weighs_sum: bool = False
+    tells_clipping: bool = False
 
 
 _ROWS = (
@@ -48,8 +50,15 @@ _ROWS = (
         clips_records=True,
         has_mean=True,
         weighs_sum=True,
+        tells_clipping=True,
     ),
-    ReleaseRules(ReleaseKind.PAIRS, Quantity.PAIRS, (BlockName.COUNT, BlockName.PAIR_MOMENT), of_pairs=True),
+    ReleaseRules(
+        ReleaseKind.PAIRS,
+        Quantity.PAIRS,
+        (BlockName.COUNT, BlockName.PAIR_MOMENT),
+        of_pairs=True,
+        tells_clipping=True,
+    ),
     ReleaseRules(ReleaseKind.PRE_STUDY, Quantity.PRE_STUDY, (BlockName.COUNT,), names_blocks=True),
 )
 _RULES = {rules.kind: rules for rules in _ROWS}

@@ -24,6 +24,7 @@ def check_rules(manifest: Manifest) -> None:
     _check_suite(manifest)
     _check_pairs(manifest)
     _check_blocks(manifest)
+    _check_clipping(manifest)
     _check_cohort(manifest)
     _check_blinding(manifest)
     check_resolution(manifest.features, manifest.scaling, 1 << manifest.fraction_bits)
@@ -150,6 +151,22 @@ def _check_blocks(manifest: Manifest) -> None:
     shares = [share for _, share in manifest.blocks]
     if shares and (min(shares) <= 0 or sum(shares) != 1):
         refused("the shares of the blocks must all be above 0 and add up to 1")
+
+
+def _check_clipping(manifest: Manifest) -> None:
+    if not manifest.clip_share:
+        if manifest.clip_cap:
+            refused("clip_cap has no meaning without clip_share", "add clip_share, or omit clip_cap")
+        return
+    if not manifest.rules.tells_clipping:
+        refused(
+            f"a {manifest.release} study does not tell what clipping did; only joint studies and pairs do",
+            "omit clip_share",
+        )
+    if manifest.mechanism != Gaussian.name:
+        refused("clip_share is proved only for the gaussian mechanism", "omit it")
+    if 0 < manifest.clip_cap < manifest.clip_norm:
+        refused("clip_cap is below clip_norm, but only longer rows are clipped", "raise clip_cap or omit it")
 
 
 _NAME_OWNERS = (

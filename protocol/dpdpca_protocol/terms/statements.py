@@ -51,6 +51,12 @@ def privacy_statements(figures: Figures) -> tuple[str, ...]:
         f"of δ, {float(parts.noise):.6g} covers the noise, {float(parts.mask):.2g} the mask, and "
         f"{float(parts.tails):.2g} the tails of the noise and the re-randomisation",
     ]
+    if (share := mechanism.setting.clip_share) > 0:
+        rows = "differences" if figures.rules.of_pairs else "records"
+        said.append(
+            f"the result also says how many {rows} were clipped and how long they were before, with noise;"
+            f" each of these two numbers takes {float(share):.3g} of the privacy cost ρ"
+        )
     if (real := mechanism.real_epsilon) is not None:
         continuous = f"continuous noise of this strength would give ε = {real:.4g} at the same δ"
         if (excess := _excess(figures)) is not None:

@@ -5,7 +5,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Protocol
 
-from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.layout.blocks import CLIPPING, BlockName
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.release_rules import ReleaseRules, rules_of
@@ -96,6 +96,8 @@ class Terms:
         rho_share: the fraction of the ρ of (ε, δ) that this study spends; below 1 in a chain of studies.
         blocks: the blocks of a pre-study, each with its fraction of what the study spends.
         suite: how owners hide their values.
+        clip_share: s, the fraction of ρ that each of the two numbers about clipping spends; 0 without them.
+        clip_cap_squared: the square of the largest length that counts in the second number.
     """
 
     release: ReleaseKind
@@ -115,6 +117,8 @@ class Terms:
     rho_share: Fraction = Fraction(1)
     blocks: tuple[tuple[BlockName, Fraction], ...] = ()
     suite: SuiteName = SuiteName.PAILLIER
+    clip_share: Fraction = Fraction(0)
+    clip_cap_squared: Fraction = Fraction(0)
 
     @property
     def rules(self) -> ReleaseRules:
@@ -123,7 +127,8 @@ class Terms:
     @property
     def block_names(self) -> tuple[BlockName, ...]:
         """The names of the released blocks, in the order of sending; empty for a masked release."""
-        return (*self.rules.blocks, *(name for name, _ in self.blocks))
+        told = CLIPPING if self.clip_share else ()
+        return (*self.rules.blocks, *(name for name, _ in self.blocks), *told)
 
     @property
     def grid(self) -> int:
@@ -132,3 +137,8 @@ class Terms:
     @property
     def record_bound(self) -> int:
         return record_bound(self.clip_norm, self.fraction_bits)
+
+    @property
+    def clip_bound(self) -> int:
+        """C = ⌊(clip_cap·q)²⌋, in grid units²; 0 unless the study tells what clipping did."""
+        return int(self.clip_cap_squared * self.grid**2) if self.clip_share else 0

@@ -58,7 +58,7 @@ def test_a_draft_that_names_owners_is_blinded(tmp_path: Path, names: list[str] |
 
 @pytest.mark.parametrize("names", [None, ("A", "B"), ()])
 def test_a_draft_is_that_of_a_chain(tmp_path: Path, names: Sequence[str] | None) -> None:
-    """It differs from that of a single study by two members only, which the chain chooses."""
+    """It differs from that of a single study only by members that the chain chooses."""
     text = drafted(tmp_path, AGE, participants=names, single=False).text
     assert "study run --auto" in text
     base = tomllib.loads(text)
@@ -67,7 +67,7 @@ def test_a_draft_is_that_of_a_chain(tmp_path: Path, names: Sequence[str] | None)
     assert facts["release"] is None
     assert not [line for line in facts["advice"] if "clip" in line]
     single = tomllib.loads(drafted(tmp_path, AGE, participants=names).text)
-    assert single == base | {"release": "joint", "clip_norm": 0.35}
+    assert single == base | {"release": "joint", "clip_norm": 0.35, "clip_share": 0.005}
 
 
 def test_a_draft_that_names_nobody_has_the_proxy_s_noise(tmp_path: Path) -> None:

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpdpca_protocol.layout.blocks import TRIANGLES, BlockName, block_length
+from dpdpca_protocol.layout.blocks import BlockName, block_length
 from dpdpca_protocol.privacy.mechanisms.gaussian import Gaussian, tail_bound
-from dpdpca_protocol.privacy.mechanisms.interface import NoiseLaw, Quantity, Setting
+from dpdpca_protocol.privacy.mechanisms.interface import NoiseLaw, Quantity
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
-from dpdpca_protocol.privacy.sensitivity import block_sensitivity_squared
 
 
 @dataclass(frozen=True)
@@ -23,10 +22,6 @@ class BlockGaussian(Gaussian):
 
     quantities = frozenset({Quantity.PRE_STUDY})
 
-    def variance(self, name: BlockName) -> Fraction:
-        """σ² of the block; 0 if the release has no noise on a block with this name."""
-        return block_variance(self.setting, self.scale, name)
-
     def law(self, count: int) -> NoiseLaw:
         """The law of the noise on the sum. It states no noise on a matrix, because a pre-study has no
         matrix."""
@@ -41,21 +36,3 @@ class BlockGaussian(Gaussian):
             length = block_length(name, self.setting.encoded_features)
             noise += sample.gaussian(variance, length, tail_bound(variance))
         return noise
-
-
-def block_variance(setting: Setting, scale: Fraction, name: BlockName) -> Fraction:
-    """σ² on each integer of a block of a flat release with Gaussian noise; 0 if the block has no noise.
-
-    In the triangle of a matrix, σ² is the variance on the diagonal, and half of it is the variance off the
-    diagonal.
-
-    Source: docs/spec.md, section 3.
-    """
-    if name not in setting.noisy_blocks:
-        return Fraction(0)
-    if name in TRIANGLES:
-        return scale**2
-    if setting.quantity is Quantity.JOINT:
-        return scale**2 / setting.alpha_squared
-    moved = block_sensitivity_squared(name, setting.encoded_features, setting.record_bound)
-    return moved * scale**2 / dict(setting.blocks)[name]

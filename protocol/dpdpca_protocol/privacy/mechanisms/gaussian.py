@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
+from dpdpca_protocol.layout.blocks import CLIPPING, TRIANGLES, BlockName
 from dpdpca_protocol.privacy.accounting import (
     TAIL_SIGMAS,
     analytic_gaussian_scale,
@@ -28,6 +29,7 @@ from dpdpca_protocol.privacy.mechanisms.interface import (
 )
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
 from dpdpca_protocol.privacy.sensitivity import (
+    block_sensitivity_squared,
     joint_sensitivity_squared,
     nonnegative_scatter_sensitivity_squared_bound,
     scatter_sensitivity_bound,
@@ -53,11 +55,42 @@ def frobenius_sensitivity_squared(setting: Setting) -> Fraction:
     return Fraction(second_moment_sensitivity_squared(bound))
 
 
+def weighted_sensitivity_squared(setting: Setting) -> Fraction:
+    """D²/(1 − 2s): twice the ρ of the whole release at the scale t = 1.
+
+    What clipping did takes the fraction 2s of ρ, and matrix and sum have the rest.
+    Source: docs/claims.md, C17.
+    """
+    return frobenius_sensitivity_squared(setting) / (1 - 2 * setting.clip_share)
+
+
+def block_variance(setting: Setting, scale: Fraction, name: BlockName) -> Fraction:
+    """σ² on each integer of a block of a flat release with Gaussian noise; 0 if the block has no noise.
+
+    In the triangle of a matrix, σ² is the variance on the diagonal, and half of it is the variance off the
+    diagonal.
+
+    Source: docs/spec.md, section 3.
+    """
+    if name not in setting.noisy_blocks:
+        return Fraction(0)
+    if name in TRIANGLES:
+        return scale**2
+    if name is BlockName.SUM and setting.quantity is Quantity.JOINT:
+        return scale**2 / setting.alpha_squared
+    share = setting.clip_share if name in CLIPPING else dict(setting.blocks)[name]
+    moved = block_sensitivity_squared(
+        name, setting.encoded_features, setting.record_bound, setting.clip_bound
+    )
+    return moved * scale**2 / (share * weighted_sensitivity_squared(setting))
+
+
 @dataclass(frozen=True)
 class Gaussian(Mechanism):
     """`scale` is t, the standard deviation of a diagonal entry of R or S: t² = D²/(2ρ), rounded up.
 
-    ρ comes from (ε, δ) by the tight conversion, rounded down.
+    If the release tells what clipping did, two more integers spend s·ρ each, and t² = D²/(2(1 − 2s)ρ). ρ
+    comes from (ε, δ) by the tight conversion, rounded down.
 
     Attributes:
         off_diagonal_share: the variance off the diagonal divided by that on it.
@@ -74,12 +107,12 @@ class Gaussian(Mechanism):
 
     @classmethod
     def least_scale(cls, setting: Setting) -> Fraction:
-        return sqrt_up(frobenius_sensitivity_squared(setting) / (2 * setting.rho))
+        return sqrt_up(weighted_sensitivity_squared(setting) / (2 * setting.rho))
 
     @property
     def rho(self) -> Fraction:
-        """ρ = D²/(2t²), exact."""
-        return frobenius_sensitivity_squared(self.setting) / (2 * self.scale**2)
+        """ρ = D²/(2(1 − 2s)t²), exact."""
+        return weighted_sensitivity_squared(self.setting) / (2 * self.scale**2)
 
     @property
     def event(self) -> PrivacyEvent:
@@ -88,13 +121,13 @@ class Gaussian(Mechanism):
     @property
     def real_epsilon(self) -> float:
         """The ε of continuous noise of this strength at the setting's δ; for display only, never promised."""
-        ratio = math.sqrt(frobenius_sensitivity_squared(self.setting)) / float(self.scale)
+        ratio = math.sqrt(weighted_sensitivity_squared(self.setting)) / float(self.scale)
         return real_epsilon(ratio, float(self.setting.delta))
 
     @property
     def analytic_scale(self) -> float | None:
         unit = analytic_gaussian_scale(self.guarantee.epsilon, self.setting.delta)
-        return unit * math.sqrt(frobenius_sensitivity_squared(self.setting))
+        return unit * math.sqrt(weighted_sensitivity_squared(self.setting))
 
     @property
     def guarantee(self) -> Guarantee:
@@ -131,6 +164,20 @@ class Gaussian(Mechanism):
     def draw_sum(self, sample: Samplers = EXACT) -> list[int]:
         law = self.law(1)
         return sample.gaussian(law.sum_, self.setting.encoded_features, law.sum_bound)
+
+    def draw_clipping(self, sample: Samplers = EXACT) -> list[int]:
+        variances = [self.variance(name) for name in CLIPPING] if self.setting.clip_share else []
+        return [draw for each in variances for draw in sample.gaussian(each, 1, tail_bound(each))]
+
+    def variance(self, name: BlockName, shares: int | None = None) -> Fraction:
+        """σ² on each integer of a block of a flat release; 0 if the release has no noise on such a block.
+
+        Args:
+            name: of the block; for a matrix, σ² is the variance on the diagonal.
+            shares: of how many shares the noise is the sum; None for as many as are assured.
+        """
+        variance = block_variance(self.setting, self.scale, name)
+        return variance if shares is None else variance * shares / self.setting.shares
 
 
 def gaussian_triangle(d: int, diagonal: Fraction, off_diagonal: Fraction, sample: Samplers) -> list[int]:

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import ClassVar, Self
 
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.layout.blocks import OF_PAIRS, BlockName
+from dpdpca_protocol.layout.blocks import CLIPPING, OF_PAIRS, BlockName
 from dpdpca_protocol.privacy.accounting import ceil_sqrt, zcdp_rho
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
 from dpdpca_protocol.privacy.sensitivity import NeighbouringRelation
@@ -130,6 +130,8 @@ class Setting:
         rho_share: the fraction of the ρ of (ε, δ) that this release may spend; others spend the rest.
         blocks: the blocks of a pre-study, each with its fraction of what the release spends. The fractions
             add up to 1.
+        clip_share: s, the fraction of ρ that each of the two numbers about clipping spends; 0 without them.
+        clip_bound: C, the largest squared length of a row that counts in the second number; 0 without it.
     """
 
     quantity: Quantity
@@ -142,6 +144,8 @@ class Setting:
     nonnegative: bool = False
     rho_share: Fraction = Fraction(1)
     blocks: tuple[tuple[BlockName, Fraction], ...] = ()
+    clip_share: Fraction = Fraction(0)
+    clip_bound: int = 0
 
     @property
     def rho(self) -> Fraction:
@@ -156,7 +160,8 @@ class Setting:
     @property
     def noisy_blocks(self) -> tuple[BlockName, ...]:
         """The blocks of a flat release that have noise, in their order; empty for every other quantity."""
-        return _NOISY_BLOCKS.get(self.quantity, tuple(name for name, _ in self.blocks))
+        named = _NOISY_BLOCKS.get(self.quantity, tuple(name for name, _ in self.blocks))
+        return (*named, *CLIPPING) if self.clip_share else named
 
     def __post_init__(self) -> None:
         if self.encoded_features < 1 or self.record_bound < 1:
@@ -181,6 +186,12 @@ class Setting:
         shares = [share for _, share in self.blocks]
         if shares and (min(shares) <= 0 or sum(shares) != 1):
             raise UsageError("bad-argument", "the shares of the blocks must be above 0 and add up to 1")
+        if self.clip_share and self.quantity not in (Quantity.JOINT, Quantity.PAIRS):
+            raise UsageError("bad-argument", "only a joint release and pairs can tell what clipping did")
+        if not 0 <= self.clip_share < Fraction(1, 2) or bool(self.clip_share) != (self.clip_bound > 0):
+            raise UsageError(
+                "bad-argument", "clip_share must be below 1/2, and clip_bound above 0 if clip_share is"
+            )
         if self.shares < 1:
             raise UsageError("bad-argument", "the noise must consist of at least one share")
 
@@ -284,14 +295,20 @@ class Mechanism(ABC):
 
         Returns:
             The upper triangle by rows. Except for a scatter, 0 for the count comes first, followed in a joint
-                release by d values for v.
+                release by d values for v. What clipping did comes last.
         """
         if count < 1:
             raise UsageError("bad-argument", "there must be at least one record")
         if self.setting.quantity is Quantity.SCATTER:
             return self.draw_triangle(count, sample)
         sums = self.draw_sum(sample) if self.setting.quantity is Quantity.JOINT else []
-        return [0, *sums, *self.draw_triangle(count, sample)]
+        return [0, *sums, *self.draw_triangle(count, sample), *self.draw_clipping(sample)]
+
+    def draw_clipping(self, sample: Samplers = EXACT) -> list[int]:
+        """Noise for what clipping did: two integers, or none if the release does not tell it."""
+        if self.setting.clip_share:
+            raise UsageError("bad-argument", f"{self.name} defines no noise for what clipping did")
+        return []
 
     def lift(self, count: int) -> int:
         """The factor of the noise of a scatter: N if the release is N·S, else 1."""

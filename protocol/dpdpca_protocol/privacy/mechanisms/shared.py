@@ -10,10 +10,14 @@ from itertools import islice
 from math import floor, log10
 
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.layout.blocks import BINS, TRIANGLES, BlockName, block_length
+from dpdpca_protocol.layout.blocks import CLIPPING, COUNTED, TRIANGLES, BlockName, block_length
 from dpdpca_protocol.privacy.accounting import epsilon_of_rho, rho_of_shares
-from dpdpca_protocol.privacy.mechanisms.blocks import block_variance
-from dpdpca_protocol.privacy.mechanisms.gaussian import Gaussian, frobenius_sensitivity_squared, tail_bound
+from dpdpca_protocol.privacy.mechanisms.gaussian import (
+    Gaussian,
+    block_variance,
+    tail_bound,
+    weighted_sensitivity_squared,
+)
 from dpdpca_protocol.privacy.mechanisms.interface import NoiseLaw, Quantity, Setting, sqrt_up
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
 
@@ -35,8 +39,8 @@ class SharedGaussian(Gaussian):
     If all L owners of a cohort draw, the noise has L/m times the variance. The shares beyond m, and what
     colluding owners know of their own draws, only post-process the sum of the m assured shares.
 
-    Guarantee: ρ = D²/(2t²) + Σ_b len_b·τ_b, where block b has len_b integers with noise, its least share
-        parameter is s_b², and τ_b = 10·Σ_{k=1}^{m−1} exp(−2π²s_b²k/(k+1)).
+    Guarantee: ρ = D²/(2(1 − 2s)t²) + Σ_b len_b·τ_b, where block b has len_b integers with noise, its least
+        share parameter is s_b², and τ_b = 10·Σ_{k=1}^{m−1} exp(−2π²s_b²k/(k+1)).
     Source: Kairouz, Liu, Steinke 2021, proposition 14; docs/claims.md, C7.
     Tested: tests/unit/test_mechanisms_shared.py, tests/statistical/test_owners_noise.py.
     """
@@ -64,7 +68,7 @@ class SharedGaussian(Gaussian):
         excess = _affordable_excess(setting, rho)
         if excess is None:
             raise _too_coarse(setting)
-        return sqrt_up(frobenius_sensitivity_squared(setting) / (2 * (rho - excess)))
+        return sqrt_up(weighted_sensitivity_squared(setting) / (2 * (rho - excess)))
 
     @property
     def rho(self) -> Fraction:
@@ -83,10 +87,6 @@ class SharedGaussian(Gaussian):
     def assumptions(self) -> tuple[str, ...]:
         draw = f"at least {self.setting.shares} owners draw their share of the noise and keep it secret"
         return (*super().assumptions, draw)
-
-    def variance(self, name: BlockName, shares: int) -> Fraction:
-        """σ² of the sum of `shares` shares on each integer of a block; for a matrix, on the diagonal."""
-        return block_variance(self.setting, self.scale, name) * shares / self.setting.shares
 
     def law(self, count: int) -> NoiseLaw:
         """The assured law of the noise: that of a sum of m shares."""
@@ -129,10 +129,14 @@ class SharedGaussian(Gaussian):
 
     def draw_triangle(self, count: int, sample: Samplers = EXACT) -> list[int]:
         d = self.setting.encoded_features
-        return self.draw(count, sample)[-(d * (d + 1) // 2) :]
+        start = 1 if self.setting.quantity is not Quantity.JOINT else 1 + d
+        return self.draw(count, sample)[start : start + d * (d + 1) // 2]
 
     def draw_sum(self, sample: Samplers = EXACT) -> list[int]:
         return self.draw(1, sample)[1 : 1 + self.setting.encoded_features]
+
+    def draw_clipping(self, sample: Samplers = EXACT) -> list[int]:
+        return self.draw(1, sample)[-len(CLIPPING) :] if self.setting.clip_share else []
 
 
 def _draws(variance: Fraction, count: int, sample: Samplers) -> Iterator[int]:
@@ -158,7 +162,7 @@ def _excess(setting: Setting, scale: Fraction) -> Fraction:
 
 def _affordable_excess(setting: Setting, rho: Fraction) -> Fraction | None:
     """Σ_b len_b·τ_b of the noise that one party would draw for ρ; None if a share is too small."""
-    scale = sqrt_up(frobenius_sensitivity_squared(setting) / (2 * rho))
+    scale = sqrt_up(weighted_sensitivity_squared(setting) / (2 * rho))
     if min(least for _, least in _least_parameters(setting, scale)) < LEAST_PARAMETER:
         return None
     excess = _excess(setting, scale)
@@ -178,7 +182,9 @@ def _too_coarse(setting: Setting) -> UsageError:
     ways = [f"lower epsilon to {epsilon}"]
     if setting.rho_share < 1:
         ways.insert(0, f"lower rho_share to {_digits_down(setting.rho_share * low / setting.rho)}")
-    if not BINS & set(setting.noisy_blocks):
+    if setting.clip_share:
+        ways.insert(0, "lower clip_share, or raise fraction_bits")
+    elif not COUNTED & set(setting.noisy_blocks):
         ways.insert(0, "raise fraction_bits")
     return UsageError(
         "bad-argument",
