@@ -146,7 +146,8 @@ def first_round(
     if share is not None and (guess.of_categories or with_mean < relative_noise(ReleaseKind.PAIRS)):
         return _norm_study(max(guess.longest, sqrt(d)), share, reasons=reasons)
     is_near = guess.of_categories and public.relative_noise < relative_noise(ReleaseKind.PAIRS)
-    return _one_length((), d, None, records, public if is_near else None)
+    alone = _one_length((), d, None, records, public if is_near else None)
+    return replace(alone, reasons=(*reasons, *alone.reasons))
 
 
 def next_round(results: Sequence[PreStudyResult], d: int) -> NextRound:
