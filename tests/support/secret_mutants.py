@@ -110,7 +110,7 @@ SECRETS = {
     "test_padded_values_never_look_the_same",
     "dpdpca_protocol/pads/keys.py ShareKeys.draw": "test_padded_shares.py::test_no_two_keys_are_alike",
     "dpdpca_protocol/pads/keys.py PadsSecret.generate": "test_padded_shares.py::test_no_two_keys_are_alike",
-    "dpdpca_protocol/pads/streams.py ChaCha20(pad_key)": "test_pads.py::"
+    "dpdpca_protocol/pads/streams.py ChaCha20(each.key)": "test_pads.py::"
     "test_every_pad_differs_with_key_and_chunk",
     "dpdpca_protocol/pads/masks.py derive(shared_secret)": "test_masks.py::"
     "test_the_masks_of_a_pair_follow_its_secret",
@@ -189,11 +189,11 @@ SECRET_TYPES = {
     ],
     "Padded": ["dpdpca_protocol/release/ciphers.py Pads.encrypt"],
     "PadsSecret": ["dpdpca_protocol/pads/keys.py PadsSecret.generate"],
-    "PairKey": ["dpdpca_protocol/pads/masks.py derive(shared_secret)"],
+    "PadKey": ["dpdpca_protocol/pads/masks.py derive(shared_secret)"],
     "SecretKey": ["dpdpca_protocol/paillier/primes.py random_safe_prime"],
     "ShareKeys": [
         "dpdpca_protocol/pads/keys.py ShareKeys.draw",
-        "dpdpca_protocol/pads/streams.py ChaCha20(pad_key)",
+        "dpdpca_protocol/pads/streams.py ChaCha20(each.key)",
         "dpdpca_protocol/pads/streams.py digest(salt_key)",
     ],
     "StudyFiles": ["dpdpca_proxy/studies.py accept_manifest", "dpdpca_proxy/study_files.py StudyFiles.write"],
