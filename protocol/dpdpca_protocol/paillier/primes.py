@@ -1,8 +1,9 @@
 """Random primes p = 2·s₁·s₂ + 1 with primes s₁ and s₂ of half the length (docs/spec.md, section 5).
 
 s₁ is drawn first. Then a sieve over windows of s₂ with fresh random starts removes each s₂ for which s₂ or p
-has a small factor. Each s₂ that is left gets a Fermat test, then p does, and then both get full tests. The
-candidates of a window are tried in random order, so that a prime after a large gap is not preferred.
+has a small factor. Each s₂ that is left gets a Fermat test, then p does. At the end, s₂ gets full tests, and
+p is proved prime from s₁ and s₂. The candidates of a window are tried in random order, so that a prime after
+a large gap is not preferred.
 """
 
 import math
@@ -57,7 +58,7 @@ def random_prime(bits: int, randomness: Randomness, tested: Callable[[], None]) 
                 continue
             tested()
             p = 2 * s1 * s2 + 1
-            if _are_prime(s2, p):
+            if _are_prime(s1, s2, p):
                 return p
 
 
@@ -90,12 +91,16 @@ def _uniform_prime(low: mpz, high: mpz, randomness: Randomness) -> mpz:
             return candidate
 
 
-def _are_prime(s2: mpz, p: mpz) -> bool:
+def _are_prime(s1: mpz, s2: mpz, p: mpz) -> bool:
+    """Whether s₂ and p = 2·s₁·s₂ + 1 are prime, for a prime s₁.
+
+    Pocklington: with these powers, s₁ and s₂ divide r − 1 for every prime factor r of p, so r > √p.
+    """
     return bool(
         gmpy2.powmod(2, s2 - 1, s2) == 1
         and gmpy2.powmod(2, p - 1, p) == 1
         and gmpy2.is_prime(s2, _ROUNDS)
-        and gmpy2.is_prime(p, _ROUNDS)
+        and all(gmpy2.gcd(gmpy2.powmod(2, 2 * factor, p) - 1, p) == 1 for factor in (s1, s2))
     )
 
 
