@@ -32,7 +32,7 @@ class SearchFacts:
 
 
 class StudyKeys:
-    """Makes keys and keeps one ahead. Several threads may call at once. Its repr shows nothing.
+    """Makes keys and keeps one ahead. Several threads may call at once.
 
     Args:
         make: makes a key, which takes a second, and tells how the search goes.
@@ -45,9 +45,6 @@ class StudyKeys:
         self._begun = 0.0
         self._search: SearchFacts | None = None
         self._waiting: set[str] = set()
-
-    def __repr__(self) -> str:
-        return "StudyKeys(…)"
 
     @property
     def has_one_ahead(self) -> bool:
