@@ -77,7 +77,8 @@ SECRETS = {
     "dpdpca_protocol/paillier/keys.py SecretKey.decrypt": "test_secret_powers_are_blinded",
     "dpdpca_protocol/paillier/keys.py SecretKey.residue_root": "test_secret_powers_are_blinded",
     "dpdpca_protocol/paillier/keys.py random_unit": "test_units_differ",
-    "dpdpca_protocol/paillier/primes.py random_safe_prime": "test_primes_differ",
+    "dpdpca_protocol/paillier/primes.py random_prime": "test_primes_differ",
+    "dpdpca_protocol/paillier/primes.py _uniform_prime": "test_factors_below_primes_differ",
     "dpdpca_user_service/work.py make_key": "test_each_study_has_its_own_key",
     "dpdpca_owner/actions.py work_ahead": "owner/test_own_secrets.py::test_what_is_made_ahead_differs",
     "dpdpca_owner/upload.py ShareSender.__init__": "owner/test_own_secrets.py::test_no_two_shares_are_alike",
@@ -190,7 +191,10 @@ SECRET_TYPES = {
     "Padded": ["dpdpca_protocol/release/ciphers.py Pads.encrypt"],
     "PadsSecret": ["dpdpca_protocol/pads/keys.py PadsSecret.generate"],
     "PadKey": ["dpdpca_protocol/pads/masks.py derive(shared_secret)"],
-    "SecretKey": ["dpdpca_protocol/paillier/primes.py random_safe_prime"],
+    "SecretKey": [
+        "dpdpca_protocol/paillier/primes.py random_prime",
+        "dpdpca_protocol/paillier/primes.py _uniform_prime",
+    ],
     "ShareKeys": [
         "dpdpca_protocol/pads/keys.py ShareKeys.draw",
         "dpdpca_protocol/pads/streams.py ChaCha20(each.key)",

@@ -534,7 +534,11 @@ def document(title: str, operations: Any, **members: Any) -> str:
 
 
 def published_moduli(keys: list[SecretKey]) -> str:
-    digests = sorted(Digest.of(key.public.encode()).hex() for key in keys)
+    """The moduli of `keys`, and those that earlier versions published."""
+    former = json.loads((FOLDER / "safe_prime_keys.json").read_text(encoding="utf-8"))["operations"]
+    moduli = [key.public.encode() for key in keys]
+    moduli += [bytes.fromhex(operation["modulus"]) for operation in former]
+    digests = sorted(Digest.of(modulus).hex() for modulus in moduli)
     lines = "".join(f'        "{digest}",\n' for digest in digests)
     return (
         '"""Moduli whose factors anyone can look up; tests/vectors/generate.py writes this file."""\n\n'
