@@ -4,7 +4,9 @@ Nothing is encrypted: ciphertexts carry these very integers (tests/unit/user/tes
 the operating system's, so figures move from run to run; each bound stands some five deviations away.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +14,17 @@ from present import present
 from reference_data import Table, digits, insurance, terrain
 
 from dpdpca_lab.benchmarks.played_chains import (
+    base_of,
     captured_by,
     chain,
+    complete,
     in_clear,
     naive,
     with_noise_of_owners,
 )
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_user.planning.rehearsal import captured, play_chain
 
 
 @pytest.mark.nightly
@@ -48,7 +54,41 @@ def test_a_chain_beats_one_naive_study_of_the_same_budget(
 
 def test_a_centre_that_is_dear_makes_it_pairs_and_a_cheap_one_a_mean() -> None:
     assert chain(terrain(), 1.0).main.release is ReleaseKind.JOINT
-    assert chain(terrain().widened(100), 0.1).main.release is ReleaseKind.PAIRS
+    assert chain(digits().widened(10), 0.3).main.release is ReleaseKind.PAIRS
+
+
+def test_missing_values_do_not_leave_the_centre_far_away() -> None:
+    """The bounds are ten times too wide, and each mean moves only four fifths of the way."""
+    table = terrain().widened(10)
+    rows = table.rows.copy()
+    rows[np.random.default_rng(7).random(rows.shape) < 0.2] = np.nan  # noqa: TID251 - which values are missing
+    played = chain(replace(table, rows=rows), 1.0)
+    assert captured_by(played, table) > 0.95
+
+
+@pytest.mark.parametrize(("records", "epsilon", "least"), [(20_000, 0.3, 0.97), (4000, 0.3, 0.6)])
+def test_categories_beside_numbers(records: int, epsilon: float, least: float) -> None:
+    """Five of the columns are cut into five levels each: d = 30."""
+    columns, features = cut_into_levels(terrain(), range(5, 10))
+    owners = [{name: column[start:records:3] for name, column in columns.items()} for start in range(3)]
+    base = base_of(terrain(), epsilon) | {"features": features, "max_records": records}
+    played = play_chain(base, complete, owners, OS_RANDOMNESS)
+    whole = {name: column[:records] for name, column in columns.items()}
+    assert captured(played.components, played.main, whole, 5) > least
+
+
+def cut_into_levels(
+    table: Table, chosen: Collection[int]
+) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+    """The table's columns and features, with some columns as categories of unequally frequent levels."""
+    columns, features = {}, base_of(table, 1.0)["features"]
+    for j in range(table.d):
+        columns[f"x{j}"] = table.rows[:, j]
+        if j in chosen:
+            steps = np.searchsorted(np.quantile(table.rows[:, j], (0.1, 0.4, 0.7, 0.95)), table.rows[:, j])
+            columns[f"x{j}"] = np.array(list("abcde"), dtype=object)[steps]
+            features[j] = {"name": f"x{j}", "levels": list("abcde")}
+    return columns, features
 
 
 @pytest.mark.nightly

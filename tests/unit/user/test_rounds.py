@@ -12,11 +12,11 @@ from dpdpca_protocol.errors import MessageError, PolicyError
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_user.planning.choice import first_round
+from dpdpca_user.planning.choice import Guess, first_round, norm_study
 from dpdpca_user.planning.lint import lint_alone
 from dpdpca_user.planning.rounds import begin_chain, check_base, round_draft
 
-SCALES = first_round(1, 10**6, 1.0, unknown_scales=True)
+SCALES = first_round(1, 10**6, 1.0, Guess(1.0, 0.0, of_categories=False), unknown_scales=True)
 
 
 @pytest.mark.parametrize(
@@ -97,3 +97,46 @@ def test_a_later_round_that_owners_noise_cannot_pay_is_refused_before_the_first(
     with pytest.raises(PolicyError, match=r"lower rho_share to .* or lower epsilon to"):
         begin_chain(with_owners_noise(15), complete, 100_000, scales=True)
     begin_chain(with_owners_noise(15), complete, 100_000, scales=False)
+
+
+CATEGORY: dict[str, Any] = {"name": "ward", "levels": ["A", "B", "C"]}
+
+
+def of_category(moved: tuple[float, ...] | None, **given: Any) -> dict[str, Any]:
+    """The category of a round whose choice has these centres."""
+    base: dict[str, Any] = {"features": [{"name": "a", "lower": 0, "upper": 1}, CATEGORY | given]}
+    chosen = replace(norm_study(4), centre=None if moved is None else (0.5, *moved))
+    feature = round_draft(base, chosen)["features"][1]
+    Feature.parse(feature | {"kind": "categorical"}, "feature")
+    return dict(feature)
+
+
+def test_levels_begin_alike_unless_the_draft_has_centres() -> None:
+    assert of_category(None)["centre"] == ["0.333333"] * 3
+    assert of_category(None, centre=["0.5", "0", "0"])["centre"] == ["0.5", "0", "0"]
+
+
+def test_levels_move_to_the_private_mean_within_their_bounds() -> None:
+    assert of_category((0.25, -0.1, 1.2))["centre"] == ["0.25", "0", "1"]
+    assert of_category((0.25, 0.5, 0), centre=["0.5", "0", "0"])["centre"] == ["0.25", "0.5", "0"]
+    assert "centre" not in of_category((0, -0.1, -2), centre=["0.5", "0", "0"])
+
+
+@pytest.mark.parametrize(
+    ("features", "records", "release"),
+    [
+        ([{"name": f"x{i}", "lower": 0, "upper": 10} for i in range(20)], 1000, "pairs"),
+        ([{"name": f"x{i}", "lower": -5, "upper": 5} for i in range(20)], 1000, "pairs"),
+        ([CATEGORY | {"name": f"c{i}"} for i in range(20)], 1000, "joint"),
+        ([CATEGORY | {"name": f"c{i}"} for i in range(20)], 100_000, "pre-study"),
+        ([{"name": f"x{i}", "lower": 0, "upper": 10} for i in range(20)], 100_000, "pre-study"),
+    ],
+)
+def test_a_chain_of_few_records_is_one_study(
+    features: list[dict[str, Any]], records: int, release: str
+) -> None:
+    base = {"title": "A", "purpose": "B", "features": features, "epsilon": "0.1", "max_records": 100_000}
+    first = begin_chain(base, complete, records, scales=False)
+    manifest = complete(round_draft(base, first))
+    assert (manifest.release, first.is_last) == (release, release != "pre-study")
+    assert first.is_last == (manifest.rho_share == 1)
