@@ -12,7 +12,8 @@ from dpdpca_protocol.errors import AuthenticationError, ConflictError, PolicyErr
 from dpdpca_protocol.messages.parties import signed_keys
 from dpdpca_protocol.messages.rotation import follow_rotations
 from dpdpca_protocol.messages.transcript import verify_transcript
-from dpdpca_protocol.pads.masks import PairKey, pair_keys
+from dpdpca_protocol.pads.masks import pair_keys
+from dpdpca_protocol.pads.streams import PadKey
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Participant
 from dpdpca_protocol.wire.fields import read_time
@@ -67,7 +68,7 @@ def check_not_recovered(ledger: Ledger, owner: Owner) -> None:
         )
 
 
-def shared_keys(manifest: Manifest, owner: Owner) -> tuple[PairKey, ...]:
+def shared_keys(manifest: Manifest, owner: Owner) -> tuple[PadKey, ...]:
     """The keys that this owner shares with each other participant; empty unless the study is blinded.
 
     Raises:

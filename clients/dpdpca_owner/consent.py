@@ -403,7 +403,8 @@ class ConsentSheet:
         elif release.clips_records or BlockName.SUM in dict(manifest.blocks):
             rules.append(f"records are clipped to norm {norm}; the largest possible norm is √{d}")
         if manifest.clip_share:
-            cap = (manifest.figures.mechanism.setting.clip_bound**0.5) / manifest.figures.grid
+            figures = manifest.figures
+            cap = (figures.mechanism.setting.clip_bound << figures.clip_shift) ** 0.5 / figures.grid
             rules.append(
                 "the share also says how many of them were clipped to the norm, and how long these were"
                 f" together; each counts with a length of at most {cap:.4g}"

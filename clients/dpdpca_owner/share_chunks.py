@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.layout.packing import BlockLayout
-from dpdpca_protocol.pads.masks import PairKey
+from dpdpca_protocol.pads.streams import PadKey
 from dpdpca_protocol.paillier.chunks import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk
 from dpdpca_protocol.paillier.cipher import Encryptor, add_plain, encode_signed
 from dpdpca_protocol.paillier.keys import PublicKey
@@ -100,7 +100,7 @@ def repeatable_chunks(
     values: NDArray[np.int64],
     randomness: Randomness,
     on_made: OnEncrypted = lambda count: None,
-    pairs: Sequence[PairKey] = (),
+    pairs: Sequence[PadKey] = (),
 ) -> Iterator[bytes]:
     """The unsealed chunks of a share in order, where the same secrets and values always give the same chunks.
 

@@ -30,6 +30,17 @@ class ProblemSummary(Body):
     detail: str
 
 
+class KeySearchBody(Body):
+    """The random search for the two primes of a study's key. It comes no closer by lasting longer."""
+
+    primes: int = Field(description="How many of the two primes are found.")
+    tested: int = Field(description="Candidates tested so far.")
+    expected: int = Field(
+        description="Candidates that are still to be tested on average, however many were tested."
+    )
+    seconds: float | None = Field(description="Time for them at the speed so far, once there is one.")
+
+
 class StudyBody(Body):
     """A study. `state` is the stage in this service, or the proxy's state if that is more precise."""
 
@@ -44,6 +55,7 @@ class StudyBody(Body):
     publish: bool
     in_clear: bool
     progress: Progress | None
+    key_search: KeySearchBody | None
     owners: list[OwnerInStudy]
     owners_complete: int
     closes_at: Time | None

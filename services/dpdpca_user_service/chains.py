@@ -111,7 +111,7 @@ def chain_facts(service: UserService, chain: ChainRow) -> dict[str, Any]:
     rounds = []
     for each in chain.rounds:
         row = _row(service, each)
-        facts = None if row is None else study_facts(row)
+        facts = None if row is None else study_facts(service, row)
         rounds.append(
             {
                 "draft": each.row,

@@ -15,20 +15,28 @@ from dpdpca_user_service.store.studies import StudyRow
 
 _AT_ONCE = 4
 _LONGEST_WAIT_SECONDS = 60.0
+_IDLE_SECONDS = 5.0
+_KEY_AHEAD = "key ahead"
 
 _logger = logging.getLogger("dpdpca.user")
 
 
 class Driver:
-    """A background thread that passes the next step of each study to a small pool of threads."""
+    """A background thread that passes the next step of each study to a small pool of threads.
 
-    def __init__(self, service: UserService) -> None:
+    Args:
+        idle_seconds: how long nothing must have changed before a key is made ahead.
+    """
+
+    def __init__(self, service: UserService, idle_seconds: float = _IDLE_SECONDS) -> None:
         self._service = service
         self._poll = service.settings.poll_seconds
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._due: dict[str, float] = {}
         self._failures: dict[str, int] = {}
+        self._idle_seconds = idle_seconds
+        self._changed = time.monotonic()
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="study")
         self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
 
@@ -37,6 +45,7 @@ class Driver:
 
     def wake(self) -> None:
         """Wakes the driver, because there may be something to do."""
+        self._changed = time.monotonic()
         self._due.clear()
         self._wake.set()
 
@@ -71,7 +80,28 @@ class Driver:
             for chain in chains:
                 if chain.id not in under_way and self._due.get(chain.id, 0.0) <= now:
                     under_way[chain.id] = self._pool.submit(self.advance_chain, chain)
+            if not under_way and self._may_make_key(now):
+                under_way[_KEY_AHEAD] = self._pool.submit(self.make_key_ahead)
             self._wake.wait(min(self._poll, 0.5))
+
+    def _may_make_key(self, now: float) -> bool:
+        return (
+            now >= self._changed + self._idle_seconds
+            and self._due.get(_KEY_AHEAD, 0.0) <= now
+            and not self._service.study_keys.has_one_ahead
+        )
+
+    def make_key_ahead(self) -> None:
+        """Makes the key of a later study. Never raises."""
+        try:
+            self._service.study_keys.make_ahead()
+            _logger.info("key ahead")
+        except DpdpcaError as error:
+            _logger.info("waiting", extra={"slug": error.slug})
+            self._due[_KEY_AHEAD] = time.monotonic() + _LONGEST_WAIT_SECONDS
+        except Exception as error:
+            _logger.exception("internal", extra={"error_class": type(error).__name__})
+            self._due[_KEY_AHEAD] = time.monotonic() + _LONGEST_WAIT_SECONDS
 
     def forget(self) -> None:
         """Tries again to remove a deleted secret key from the database's log. Never raises."""
@@ -86,6 +116,7 @@ class Driver:
         """Advances one study as far as possible now. Never raises."""
         try:
             while step(self._service, row) and not self._stop.is_set():
+                self._changed = time.monotonic()
                 row = self._service.store.find(row.id)
                 _logger.info("moved", extra={"study": row.id, "state": str(row.stage)})
                 if (row.stage is Stage.FITTED and not row.is_to_publish) or not (
@@ -112,6 +143,7 @@ class Driver:
         """Advances one chain as far as possible now. Never raises."""
         try:
             while advance_chain(self._service, chain) and not self._stop.is_set():
+                self._changed = time.monotonic()
                 chain = self._service.chains.find(chain.id)
                 _logger.info("chain", extra={"chain": chain.id, "state": str(chain.state)})
                 if chain.state is not ChainState.RUNNING:

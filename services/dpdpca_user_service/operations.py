@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -66,18 +67,18 @@ def create_study(
         in_clear=in_clear or manifest.needs_second_noise,
     )
     service.wake()
-    return study_facts(service.store.find(row_id)) | {"participants": participants_facts(chosen)}
+    return study_facts(service, service.store.find(row_id)) | {"participants": participants_facts(chosen)}
 
 
-def study_facts(row: StudyRow) -> dict[str, Any]:
+def study_facts(service: UserService, row: StudyRow) -> dict[str, Any]:
     """A study as JSON. `state` is the stage in this service, or the proxy's state if that is more precise."""
     told = row.facts
     state = str(row.stage)
     if row.stage in _ANY_TIME and told.get("state"):
         state = str(told["state"])
     progress = told.get("progress")
-    if row.stage is Stage.DRAFTED:
-        progress = {"phase": "key", "done": round(100 * row.key_progress), "total": 100}
+    if (search := service.study_keys.search_for(row.id)) is not None:
+        progress = {"phase": "key", "done": search.primes, "total": 2}
     return {
         "id": row.id,
         "draft": row.id,
@@ -90,6 +91,7 @@ def study_facts(row: StudyRow) -> dict[str, Any]:
         "publish": row.publish,
         "in_clear": row.in_clear,
         "progress": progress,
+        "key_search": None if search is None else asdict(search),
         "owners": told.get("owners", []),
         "owners_complete": told.get("owners_complete", 0),
         "closes_at": told.get("closes_at"),
@@ -116,7 +118,7 @@ def close_study(service: UserService, name: str) -> dict[str, Any]:
     with service.client(row) as proxy:
         proxy.close_study(row.known_study, StudyAct("close", row.known_study).sign(service.key_of(row)))
     service.wake()
-    return study_facts(service.store.find(row.id))
+    return study_facts(service, service.store.find(row.id))
 
 
 def cancel_study(service: UserService, name: str) -> dict[str, Any]:
@@ -131,7 +133,7 @@ def cancel_study(service: UserService, name: str) -> dict[str, Any]:
     """
     row = service.store.find(name)
     if row.stage is Stage.CANCELLED:
-        return study_facts(row)
+        return study_facts(service, row)
     if row.stage not in _ANY_TIME | {Stage.DRAFTED, Stage.SIGNED}:
         raise ConflictError("wrong-state", f"the study is {row.stage} and can no longer be cancelled")
     if row.study is not None:
@@ -142,7 +144,7 @@ def cancel_study(service: UserService, name: str) -> dict[str, Any]:
         with suppress(DpdpcaError):  # the driver tries again
             step(service, row)
     service.wake()
-    return study_facts(service.store.find(row.id))
+    return study_facts(service, service.store.find(row.id))
 
 
 def publish_study(service: UserService, name: str) -> dict[str, Any]:
@@ -157,7 +159,7 @@ def publish_study(service: UserService, name: str) -> dict[str, Any]:
     if not row.publish:
         service.store.note(row, publish=True)
         service.wake()
-    return study_facts(service.store.find(row.id))
+    return study_facts(service, service.store.find(row.id))
 
 
 def evidence_of(service: UserService, name: str) -> bytes:

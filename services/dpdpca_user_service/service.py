@@ -28,6 +28,8 @@ from dpdpca_user_service.settings import Settings
 from dpdpca_user_service.store.chains import ChainStore
 from dpdpca_user_service.store.database import service_database
 from dpdpca_user_service.store.studies import StudyRow, StudyStore
+from dpdpca_user_service.study_keys import StudyKeys
+from dpdpca_user_service.work import make_key
 
 MARKS_FILE = "marks.json"
 _PATIENCE = Patience(seconds=5)
@@ -49,6 +51,7 @@ class UserService:
     chains: ChainStore
     keyring: Keyring
     workers: Background
+    study_keys: StudyKeys
     connect: Connect
     now: Clock
     key_rules: KeyRules
@@ -146,6 +149,8 @@ def open_service(
     database.forget_deleted()
     store = StudyStore(database)
     marks = SeenMarks(settings.home / MARKS_FILE, home.first_key)
+    background = workers or BackgroundProcesses()
+    identity = keys.current.public.ed25519
 
     @lru_cache(maxsize=16)
     def model_of(row_id: str) -> Model:
@@ -160,7 +165,12 @@ def open_service(
         store=store,
         chains=ChainStore(database),
         keyring=Keyring(passphrase),
-        workers=workers or BackgroundProcesses(),
+        workers=background,
+        study_keys=StudyKeys(
+            lambda progress: background.call(
+                make_key, settings.key_bits, identity, key_rules, progress=progress
+            )
+        ),
         connect=connect
         or (
             lambda proxy, key: ProxyClient(

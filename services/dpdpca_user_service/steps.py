@@ -11,7 +11,7 @@ ever signed. `cancel` is signed only after the study's secret was deleted.
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 
@@ -67,8 +67,6 @@ from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.store.studies import StudyRow
 from dpdpca_user_service.work import (
     FittedModel,
-    MadeKey,
-    make_key,
     make_pads_key,
     open_count,
     open_pre_study,
@@ -83,8 +81,6 @@ Rows must stay small, because they are read often, and many at a time.
 
 _OWNER_BYTES, _DIGEST_BYTES = 4608, 80
 """The bytes in a release for each owner, and for each chunk of its share."""
-
-_PROGRESS_STEP = 0.02
 
 _TOO_LATE = frozenset({"noise-already-drawn", "study-closed", "wrong-state"})
 """With these answers the proxy refuses a `cancel` for good."""
@@ -160,26 +156,9 @@ def _make_key(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     with _final():
         # Everything except the key is checked before seconds are spent on making one.
         lint(draft, user, pinned.party, closes_at, settings.key_bits, participants)
-    written = [0.0]
-
-    def progress(part: float) -> None:
-        if part >= written[0] + _PROGRESS_STEP:
-            written[0] = part
-            with suppress(ConflictError):
-                service.store.note(row, key_progress=part)
-
     with _timed(service, row, "key"):
-        made: MadeKey = (
-            make_pads_key()
-            if suite_of_draft(draft) is SuiteName.PADS
-            else service.workers.call(
-                make_key,
-                settings.key_bits,
-                service.key.public.ed25519,
-                service.key_rules,
-                progress=progress,
-            )
-        )
+        is_pads = suite_of_draft(draft) is SuiteName.PADS
+        made = make_pads_key() if is_pads else service.study_keys.take(row.id)
     with _final():
         manifest = complete_draft(
             draft,
@@ -200,7 +179,6 @@ def _make_key(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
         manifest=statement.encoded,
         secret=service.keyring.close(made.secret, study),
         title=manifest.title,
-        key_progress=1.0,
     )
     return True
 

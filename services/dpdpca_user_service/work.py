@@ -16,7 +16,7 @@ from dpdpca_protocol.layout.blocks import BlockName, Values
 from dpdpca_protocol.layout.packing import BlockLayout
 from dpdpca_protocol.pads.keys import PadsSecret
 from dpdpca_protocol.paillier.chunks import decode_chunk
-from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
+from dpdpca_protocol.paillier.keys import KeyRules, KeySearch, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.release import answer_count, checked_blocks, flat_scatter, open_masked_release
@@ -36,8 +36,6 @@ from dpdpca_user.results.second_noise import own_samplers, with_second_draw, wit
 MAX_COMPONENTS = 256
 """The most components in a model. If a study has more features, its model has only the leading components."""
 
-Progress = Callable[[float], None]
-
 
 @dataclass(frozen=True, slots=True)
 class MadeKey:
@@ -50,7 +48,9 @@ class MadeKey:
         return "MadeKey(…)"
 
 
-def make_key(bits: int, identity: bytes, rules: KeyRules, *, progress: Progress | None = None) -> MadeKey:
+def make_key(
+    bits: int, identity: bytes, rules: KeyRules, *, progress: Callable[[KeySearch], None] | None = None
+) -> MadeKey:
     """A new Paillier key and its proof, which is bound to the data user's raw Ed25519 key `identity`."""
     secret = generate_secret_key(bits, OS_RANDOMNESS, progress, rules)
     return MadeKey(secret.to_bytes(), KeyTerms.of(secret.public, prove_key(secret, identity)))

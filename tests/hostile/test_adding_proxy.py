@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from pad_streams import chunk_pads
 from promises import Promise
 from study_parties import PADS_SECRET, MakeManifest
 
 from dpdpca_protocol.errors import CryptographicError
 from dpdpca_protocol.layout.blocks import whole_numbers
 from dpdpca_protocol.pads.keys import ShareKeys
-from dpdpca_protocol.pads.streams import chunk_pads
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.suite import BegunShare, Cohort, CohortShare, Suite
 from dpdpca_protocol.terms.manifest import Manifest

@@ -17,7 +17,8 @@ from promises import Promise
 from dpdpca_protocol.layout.blocks import whole_numbers
 from dpdpca_protocol.pads.chunks import decode
 from dpdpca_protocol.pads.keys import PadsSecret
-from dpdpca_protocol.pads.masks import PairKey, pair_keys
+from dpdpca_protocol.pads.masks import pair_keys
+from dpdpca_protocol.pads.streams import PadKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.suite import CohortShare, PadsSuite
 from dpdpca_protocol.wire.identifiers import StudyId
@@ -46,7 +47,7 @@ class Study:
         self.suite = PadsSuite(self.secret.public, study, len(values[0]))
         self.sent = [self.send(key, each) for key, each in zip(self.keys, values, strict=True)]
 
-    def pairs(self, key: IdentityKey, others: Sequence[IdentityKey]) -> tuple[PairKey, ...]:
+    def pairs(self, key: IdentityKey, others: Sequence[IdentityKey]) -> tuple[PadKey, ...]:
         named = {other.public.party_id: other.public.blinding_key for other in others if other is not key}
         return pair_keys(key.blinding_key, key.public.party_id, named, self.study)
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from gmpy2 import mpz
 from owner_world import desk_of, make_owner_home
+from pad_streams import chunk_pads
 from promises import Promise
 from proxy_world import OpenStudy, ProxyWorld, values_of
 
@@ -23,7 +24,6 @@ from dpdpca_protocol.layout.packing import FlatLayout, pack
 from dpdpca_protocol.messages.share import ShareStatement
 from dpdpca_protocol.pads.chunks import encode, integers
 from dpdpca_protocol.pads.keys import open_pad_key
-from dpdpca_protocol.pads.streams import chunk_pads
 from dpdpca_protocol.paillier.chunks import decode_chunk, encode_chunk
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.terms.terms import NoiseBy

@@ -558,6 +558,12 @@ STUDIES: dict[str, dict[str, Any]] = {
         "noise_by": "owners",
         "missing": "midpoint",
     },
+    "what clipping did to pairs of one length": {
+        "features": NUMBERS,
+        "release": "pairs",
+        "clip_norm": "0.001",
+        "clip_share": "0.02",
+    },
     "what clipping did to pairs": {"features": NUMBERS, **PADDED["pairs, clipping"], "noise_by": "owners"},
     "what clipping did to pairs of levels": {
         "features": [NUMBERS[0], {"name": "ward", "levels": ["A", "B", "3", "true"]}],

@@ -12,7 +12,7 @@ from study_parties import MakeManifest
 
 from dpdpca_protocol.errors import MessageError, PolicyError
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
-from dpdpca_protocol.records.encoding import RecordEncoder
+from dpdpca_protocol.records.encoding import RecordEncoder, at_centre
 from dpdpca_protocol.result.components import EncodedSpace
 from dpdpca_protocol.terms.features import longest_norm_squared
 from dpdpca_protocol.terms.manifest import Manifest
@@ -99,7 +99,7 @@ def test_a_manifest_is_refused_or_encodes_every_value_as_exactly_as_it_says(
         for each in manifest.features
         if each.lower is not None and each.upper is not None
     }
-    z = RecordEncoder(manifest).encode(columns).z
+    z = at_centre(RecordEncoder(manifest).encode(columns).z)
     q, exact = figures.grid, exact_records(manifest, columns)
     longest = [sum(entry * entry for entry in record) for record in exact]
     if manifest.release in ("joint", "masked"):

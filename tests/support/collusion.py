@@ -5,13 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpdpca_protocol.layout.blocks import whole_numbers
-from dpdpca_protocol.pads.masks import PairKey, add_masks
-from dpdpca_protocol.pads.streams import Words
+from dpdpca_protocol.pads.streams import PadKey, Words, apply_pads
 from dpdpca_protocol.release.suite import CohortShare, Suite
 
 
 def undo(
-    suite: Suite, secret: bytes, contents: Sequence[bytes], said: CohortShare, shared: Sequence[PairKey]
+    suite: Suite, secret: bytes, contents: Sequence[bytes], said: CohortShare, shared: Sequence[PadKey]
 ) -> list[int]:
     """The values of one share, as far as its pads and the masks of the colluding owners hide them.
 
@@ -27,7 +26,8 @@ def undo(
         at = suite.chunk_values(index)
         words: Words = np.array(opened[at.start : at.stop], dtype=np.int64).view(np.uint64)
         # What a colluding owner added, the owner of the share subtracted.
-        values += add_masks(words, shared, index).view(np.int64).tolist()
+        apply_pads(words, shared, index)
+        values += words.view(np.int64).tolist()
     return values
 
 

@@ -345,7 +345,7 @@ def _figures(body: Json, study: bytes, modulus: int) -> Terms:
     while masked and 4 ** (beta - 65) < most**2 * d * K:
         beta += 1
     rho = _rho_of(body, Fraction(2 * _ceil_root(Fraction(d * K)), 2**beta) if masked else Fraction(0))
-    s, C = _clipping_terms(body, q)
+    s, _, _ = _clipping_terms(body, q)
     m = body["min_owners"] - body["max_colluding"] if body["noise_by"] == "owners" else 0
     if m:
         rho -= _excess_of_shares(body, d, K, a, rho, m)
@@ -370,7 +370,6 @@ def _figures(body: Json, study: bytes, modulus: int) -> Terms:
         largest = max(bound + tail for bound, tail in blocks)
         w = largest.bit_length() + 1 if modulus else 0
         demand(modulus or max(largest, K) < 2**62, "the sums reach 2⁶²")
-        demand(most * C < 2**62, "the sums of squared lengths reach 2⁶²")
     demand(body.get("slot_bits", 0) == w, f"slot_bits is {body.get('slot_bits')}, but the terms give {w}")
     demand(not modulus or most * K < 2**62, "the sums are too large")
     demand(max(tails) < 2**63 - 1, "the noise is too large")
@@ -380,20 +379,22 @@ def _figures(body: Json, study: bytes, modulus: int) -> Terms:
     return Terms(study, body, d, q, K, w, modulus)
 
 
-def _clipping_terms(body: Json, q: int) -> tuple[Fraction, int]:
-    """s and C; 0 and 0 if the study does not tell what clipping did."""
+def _clipping_terms(body: Json, q: int) -> tuple[Fraction, int, int]:
+    """s, C and e; all 0 if the study does not tell what clipping did."""
     if "clip_share" not in body:
         demand("clip_cap" not in body, "clip_cap belongs to clip_share")
-        return Fraction(0), 0
+        return Fraction(0), 0, 0
     s, r, of_pairs = decimal(body["clip_share"]), decimal(body["clip_norm"]), body["release"] == "pairs"
     demand(body["release"] in ("joint", "pairs"), "clip_share belongs to joint studies and pairs")
     demand(0 < s <= Fraction(1, 10), "clip_share is out of range")
     longest = max(sum((_reach(feature, body, of_pairs) for feature in body["features"]), Fraction(0)), r**2)
-    if "clip_cap" not in body:
-        return s, math.floor(longest * q**2)
-    cap = decimal(body["clip_cap"])
-    demand(r <= cap, "clip_cap is out of range")
-    return s, math.floor(min(cap**2, longest) * q**2)
+    if "clip_cap" in body:
+        cap = decimal(body["clip_cap"])
+        demand(r <= cap, "clip_cap is out of range")
+        longest = min(cap**2, longest)
+    whole = math.floor(longest * q**2)
+    e = max(0, whole.bit_length() - min(40, 61 - body["max_records"].bit_length()))
+    return s, whole >> e, e
 
 
 def _clipping_variances(body: Json, K: int, a: Fraction, q: int, square: Fraction) -> list[Fraction]:
@@ -402,7 +403,7 @@ def _clipping_variances(body: Json, K: int, a: Fraction, q: int, square: Fractio
     Args:
         square: the square of the scale.
     """
-    s, C = _clipping_terms(body, q)
+    s, C, _ = _clipping_terms(body, q)
     if not s:
         return []
     unit = square * (1 - 2 * s) / (s * _moved(body, K, a))
@@ -441,7 +442,7 @@ def _squares(d: int, K: int) -> dict[str, int]:
 
 def _excess_of_shares(body: Json, d: int, K: int, a: Fraction, rho: float, m: int) -> float:
     """E₀: what the distance of a sum of discrete Gaussians from one of them costs."""
-    s, _ = _clipping_terms(body, 1 << body["fraction_bits"])
+    s, _, _ = _clipping_terms(body, 1 << body["fraction_bits"])
     scale = _moved(body, K, a) / (Fraction(2 * rho) * (1 - 2 * s))
     own = _own_variances(body, d, K, a, scale, m)
     told = _clipping_variances(body, K, a, 1 << body["fraction_bits"], scale)
@@ -488,7 +489,7 @@ def _blocks(
 
     q, rows = 1 << body["fraction_bits"], most // 2 if body["release"] == "pairs" else most
     variances = _clipping_variances(body, K, a, q, t**2)
-    _, C = _clipping_terms(body, q)
+    _, C, _ = _clipping_terms(body, q)
     told = [(rows * each, tail(v)) for each, v in zip((1, C), variances, strict=False)]
     if body["release"] == "joint":
         return [(most, 0), (most * V, tail(t**2 / a)), (most * K, tail(t**2)), *told]
@@ -644,8 +645,8 @@ def encode(terms: Terms, columns: Mapping[str, Sequence[Any]]) -> list[Row]:
 
 def clipping(terms: Terms, squares: Sequence[float], limit: float) -> list[int]:
     """What clipping did to rows with these squared lengths in grid units, if the study asks for it."""
-    _, C = _clipping_terms(terms.body, terms.q)
-    long = [min(math.floor(square), C) for square in squares if square > limit]
+    _, C, e = _clipping_terms(terms.body, terms.q)
+    long = [min(math.floor(square) >> e, C) for square in squares if square > limit]
     return [len(long), sum(long)] if C else []
 
 

@@ -39,7 +39,8 @@ from dpdpca_protocol.messages.study_messages import (
 )
 from dpdpca_protocol.messages.transcript import verify_transcript
 from dpdpca_protocol.pads.keys import PadsSecret
-from dpdpca_protocol.pads.masks import PairKey, pair_keys
+from dpdpca_protocol.pads.masks import pair_keys
+from dpdpca_protocol.pads.streams import PadKey
 from dpdpca_protocol.paillier.chunks import decode_chunk, encode_chunks
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
@@ -360,7 +361,7 @@ class OpenStudy:
         parts = (noisy[at.start : at.stop] for at in map(suite.chunk_values, range(suite.chunk_count)))
         return [make(index, part)(lambda count: None) for index, part in enumerate(parts)], begun.pad
 
-    def pairs(self, owner: IdentityKey) -> tuple[PairKey, ...]:
+    def pairs(self, owner: IdentityKey) -> tuple[PadKey, ...]:
         """The keys that an owner shares with the others in a blinded study."""
         if not self.manifest.is_blinded:
             return ()

@@ -77,7 +77,8 @@ SECRETS = {
     "dpdpca_protocol/paillier/keys.py SecretKey.decrypt": "test_secret_powers_are_blinded",
     "dpdpca_protocol/paillier/keys.py SecretKey.residue_root": "test_secret_powers_are_blinded",
     "dpdpca_protocol/paillier/keys.py random_unit": "test_units_differ",
-    "dpdpca_protocol/paillier/primes.py random_safe_prime": "test_primes_differ",
+    "dpdpca_protocol/paillier/primes.py random_prime": "test_primes_differ",
+    "dpdpca_protocol/paillier/primes.py _uniform_prime": "test_factors_below_primes_differ",
     "dpdpca_user_service/work.py make_key": "test_each_study_has_its_own_key",
     "dpdpca_owner/actions.py work_ahead": "owner/test_own_secrets.py::test_what_is_made_ahead_differs",
     "dpdpca_owner/upload.py ShareSender.__init__": "owner/test_own_secrets.py::test_no_two_shares_are_alike",
@@ -110,7 +111,7 @@ SECRETS = {
     "test_padded_values_never_look_the_same",
     "dpdpca_protocol/pads/keys.py ShareKeys.draw": "test_padded_shares.py::test_no_two_keys_are_alike",
     "dpdpca_protocol/pads/keys.py PadsSecret.generate": "test_padded_shares.py::test_no_two_keys_are_alike",
-    "dpdpca_protocol/pads/streams.py ChaCha20(pad_key)": "test_pads.py::"
+    "dpdpca_protocol/pads/streams.py ChaCha20(each.key)": "test_pads.py::"
     "test_every_pad_differs_with_key_and_chunk",
     "dpdpca_protocol/pads/masks.py derive(shared_secret)": "test_masks.py::"
     "test_the_masks_of_a_pair_follow_its_secret",
@@ -189,11 +190,14 @@ SECRET_TYPES = {
     ],
     "Padded": ["dpdpca_protocol/release/ciphers.py Pads.encrypt"],
     "PadsSecret": ["dpdpca_protocol/pads/keys.py PadsSecret.generate"],
-    "PairKey": ["dpdpca_protocol/pads/masks.py derive(shared_secret)"],
-    "SecretKey": ["dpdpca_protocol/paillier/primes.py random_safe_prime"],
+    "PadKey": ["dpdpca_protocol/pads/masks.py derive(shared_secret)"],
+    "SecretKey": [
+        "dpdpca_protocol/paillier/primes.py random_prime",
+        "dpdpca_protocol/paillier/primes.py _uniform_prime",
+    ],
     "ShareKeys": [
         "dpdpca_protocol/pads/keys.py ShareKeys.draw",
-        "dpdpca_protocol/pads/streams.py ChaCha20(pad_key)",
+        "dpdpca_protocol/pads/streams.py ChaCha20(each.key)",
         "dpdpca_protocol/pads/streams.py digest(salt_key)",
     ],
     "StudyFiles": ["dpdpca_proxy/studies.py accept_manifest", "dpdpca_proxy/study_files.py StudyFiles.write"],

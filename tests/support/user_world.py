@@ -9,7 +9,7 @@ from typing import Any
 from proxy_world import PATIENCE_SECONDS, HandClock, OpenStudy, ProxyWorld, Values, wait_for
 from study_parties import under_paillier
 
-from dpdpca_protocol.paillier.keys import KeyRules
+from dpdpca_protocol.paillier.keys import KeyRules, KeySearch
 from dpdpca_protocol.records.encoding import RecordEncoder
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.terms.parties import KeyTerms
@@ -56,7 +56,7 @@ class InlineWorkers:
         self.before(function.__name__)
         if function is make_key:
             assert progress is not None
-            progress(0.5)
+            progress(KeySearch(1, 900, 300))
             return self.keys.pop(0)
         return function(*args)
 
@@ -89,8 +89,7 @@ class UserWorld:
 
     def open(self) -> None:
         """Opens the service on what its home holds, as after a start."""
-        key = KeyTerms.of(self.world.secret.public, self.world.proof)
-        self.workers = InlineWorkers([MadeKey(self.world.secret.to_bytes(), key)])
+        self.workers = self.new_workers()
         self.service = open_service(
             load_settings(self.home, poll_seconds=0.05, **self.settings),
             connect=lambda proxy, key: self.world.client(key),
@@ -99,6 +98,10 @@ class UserWorld:
             key_rules=KeyRules(TOY_BITS),
         )
         self.driver = Driver(self.service)
+
+    def new_workers(self) -> InlineWorkers:
+        key = KeyTerms.of(self.world.secret.public, self.world.proof)
+        return InlineWorkers([MadeKey(self.world.secret.to_bytes(), key)])
 
     def reopen(self) -> None:
         self.service.close()

@@ -24,7 +24,8 @@ from dpdpca_owner.records.contribution import read_contribution
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.share_chunks import share_values
 from dpdpca_protocol.messages.share import ShareStatement
-from dpdpca_protocol.pads.masks import PairKey, pair_keys
+from dpdpca_protocol.pads.masks import pair_keys
+from dpdpca_protocol.pads.streams import PadKey
 from dpdpca_protocol.release.suite import CohortShare
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
@@ -80,7 +81,7 @@ class Loot:
         return undo(self.signed.suite, self.secret, contents, share, shared)
 
 
-def shared_with(signed: SignedManifest, key: IdentityKey, other: PartyId) -> tuple[PairKey, ...]:
+def shared_with(signed: SignedManifest, key: IdentityKey, other: PartyId) -> tuple[PadKey, ...]:
     """The key of two owners of a blinded study, from the private keys of the first; none without blinding."""
     if not signed.manifest.is_blinded:
         return ()

@@ -90,7 +90,7 @@ def test_a_norm_study_of_fewer_records_takes_more_and_at_last_too_much() -> None
     shares = {records: first_round(D, records, 0.02, NEAR).rho_share for records in (1300, 1100, 900)}
     assert shares == {1300: Fraction(5, 100), 1100: Fraction(7, 100), 900: Fraction(10, 100)}
     alone = first_round(D, 880, 0.02, NEAR)
-    assert (alone.release, alone.rho_share, alone.is_last) == (ReleaseKind.PAIRS, 1, True)
+    assert (alone.release, alone.rho_share, alone.is_last) == (ReleaseKind.PAIRS, Fraction(1), True)
     assert alone.clip_norm == pytest.approx(sqrt(D) / 1024)
 
 
@@ -106,7 +106,7 @@ def test_few_records_of_categories_are_measured_from_a_public_centre_that_is_nea
     offset: float, release: ReleaseKind
 ) -> None:
     alone = first_round(D, 100, 0.02, Guess(2.0, offset, of_categories=True))
-    assert (alone.release, alone.rho_share) == (release, 1)
+    assert (alone.release, alone.rho_share) == (release, Fraction(1))
     assert alone.sum_weight == (offset**2 if release is ReleaseKind.JOINT else 0)
 
 

@@ -265,7 +265,6 @@ def test_a_cap_that_is_left_out_is_the_longest_row(make_manifest: MakeManifest) 
         ({"clip_cap": "-1"}, "below 0"),
         ({"clip_share": "0"}, "no meaning without clip_share"),
         ({"mechanism": "laplace"}, "only for the gaussian"),
-        ({"max_records": 2**39, "fraction_bits": 12}, "clip_cap² · 4"),
     ],
 )
 def test_terms_that_no_party_accepts(
@@ -280,6 +279,23 @@ def test_a_draft_of_another_release_drops_the_members(make_manifest: MakeManifes
     blocks = {"blocks": {"sum": "1"}} if release == "pre-study" else {}
     manifest = make_manifest(**TERMS, **blocks, release=release)
     assert manifest.clip_share == manifest.clip_cap == 0
+
+
+@pytest.mark.parametrize("release", ["joint", "pairs"])
+def test_rows_of_one_length_are_told_in_a_coarser_unit(make_manifest: MakeManifest, release: str) -> None:
+    terms = TERMS | {"clip_norm": "0.000244140625", "max_records": 2**24}
+    manifest = make_manifest(**terms, release=release, suite="pads")
+    figures, C = manifest.figures, manifest.figures.mechanism.setting.clip_bound
+    whole = int((Fraction("0.875") * figures.grid) ** 2)
+    assert C.bit_length() == 61 - 25 < whole.bit_length()
+    assert whole >> figures.clip_shift == C
+    rows = rows_of(2, 101)
+    noisy = run_study(manifest, [columns(rows)], Seeded(5), SILENCE, UNENCRYPTED)
+    assert isinstance(noisy, NoisyScatter)
+    assert noisy.clipped is not None
+    if release == "joint":
+        squares = [floor(sum(x * x for x in row) * figures.grid**2) for row in rows]
+        assert noisy.clipped[1] == sum(min(square >> figures.clip_shift, C) for square in squares)
 
 
 def test_sums_with_noise_stay_below_the_limit_of_pads(make_manifest: MakeManifest) -> None:

@@ -1,7 +1,7 @@
 """Encoding: missing rules, bounds, scaling, one-hot columns, and the report."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,7 @@ from dpdpca_protocol.records.encoding import (
 from dpdpca_protocol.terms.manifest import Manifest
 
 
-def encode(
-    manifest: Manifest, **columns: list[float] | NDArray[np.float64] | list[None] | list[str | None]
-) -> EncodedBatch:
+def encode(manifest: Manifest, **columns: Sequence[Any] | NDArray[np.float64]) -> EncodedBatch:
     return RecordEncoder(manifest).encode(columns)
 
 

@@ -25,13 +25,13 @@ def test_a_centre_moves_the_origin_and_not_the_range() -> None:
 
 def test_a_level_is_a_column_around_zero() -> None:
     feature = Feature.parse(CATEGORICAL, "f")
-    assert (feature.origins, feature.half_range, feature.width) == ((0, 0, 0), Fraction(1), 3)
+    assert (feature.origins, feature.half_range, feature.width) == ((Fraction(0),) * 3, Fraction(1), 3)
     assert feature.encoded_names == ("blood = A", "blood = B", "blood = 0")
 
 
 def test_each_level_may_have_its_own_centre() -> None:
     feature = Feature.parse({**CATEGORICAL, "centre": ["0.5", "0.25", "0"]}, "f")
-    assert feature.origins == (Fraction(1, 2), Fraction(1, 4), 0)
+    assert feature.origins == (Fraction(1, 2), Fraction(1, 4), Fraction(0))
     with pytest.raises(UsageError, match="for each of its levels"):
         _ = feature.origin
 

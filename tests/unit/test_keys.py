@@ -1,7 +1,10 @@
+import math
 import threading
+from collections import Counter
 
 import gmpy2
 import pytest
+from gmpy2 import mpz
 
 from dpdpca_protocol.errors import MessageError, UsageError
 from dpdpca_protocol.paillier import primes
@@ -9,6 +12,7 @@ from dpdpca_protocol.paillier.cipher import raw_encrypt
 from dpdpca_protocol.paillier.keys import (
     LEAST_BITS,
     KeyRules,
+    KeySearch,
     PublicKey,
     SecretKey,
     generate_secret_key,
@@ -38,17 +42,57 @@ class Constant:
 
 
 @pytest.mark.parametrize("bits", [128, 136, 256, BITS, 520])
-def test_primes_are_safe_distinct_and_give_the_exact_length(bits: int) -> None:
+def test_primes_are_distinct_and_give_the_exact_length(bits: int) -> None:
     key = generate_secret_key(bits, OS_RANDOMNESS, rules=KeyRules(64))
     assert key.public.bits == bits
     assert key.p != key.q
     assert key.p.bit_length() == key.q.bit_length() == bits // 2
     for prime in (key.p, key.q):
         assert gmpy2.is_prime(prime, 40)
-        assert gmpy2.is_prime(prime // 2, 40)
         assert prime % 4 == 3
     assert gmpy2.gcd(key.p - 1, key.q - 1) == 2
     assert gmpy2.gcd(key.public.modulus, (key.p - 1) * (key.q - 1)) == 1
+
+
+@pytest.mark.parametrize("bits", [32, 34, 36])
+def test_half_of_p_minus_one_has_two_prime_factors_of_half_the_length(bits: int) -> None:
+    """So short that trial division finds the factors."""
+    for _ in range(50):
+        p = primes.random_prime(bits, OS_RANDOMNESS, lambda: None)
+        assert gmpy2.is_prime(p, 40)
+        assert p.bit_length() == bits
+        assert p**2 >= 1 << (2 * bits - 1)
+        factors = factors_of(int(p // 2))
+        assert len(factors) == 2
+        assert min(factors) >= 1 << (bits // 2 - 1)
+
+
+def factors_of(number: int) -> list[int]:
+    found, divisor = [], 2
+    while divisor * divisor <= number:
+        while number % divisor == 0:
+            found.append(divisor)
+            number //= divisor
+        divisor += 1
+    return found + [number] * (number > 1)
+
+
+def test_every_first_factor_comes_equally_often_and_so_does_every_prime_of_it() -> None:
+    """False alarms below 1e-6: each frequency is within six standard deviations of a uniform draw."""
+    low, high = mpz(1 << 7), mpz(181)
+    expected = [n for n in range(129, 182) if gmpy2.is_prime(n)]
+    drawn = Counter(int(primes._uniform_prime(low, high, OS_RANDOMNESS)) for _ in range(4000))
+    assert sorted(drawn) == expected
+    mean = 4000 / len(expected)
+    assert all(abs(count - mean) < 6 * math.sqrt(mean) for count in drawn.values())
+
+
+def test_the_search_ends_after_about_as_many_tests_as_expected() -> None:
+    """The mean of 400 memoryless waits has a standard deviation of 5 %."""
+    tested: list[None] = []
+    for _ in range(400):
+        primes.random_prime(64, OS_RANDOMNESS, lambda: tested.append(None))
+    assert abs(len(tested) / 400 / primes.expected_tests(64) - 1) < 0.35
 
 
 @pytest.mark.parametrize("bits", [0, LEAST_BITS - 8, LEAST_BITS + 4, 8200, -2048])
@@ -58,40 +102,54 @@ def test_other_lengths_are_refused(bits: int) -> None:
     assert caught.value.slug == "key-length"
 
 
-def test_progress_rises_from_the_start_to_one() -> None:
-    told: list[float] = []
-    generate_secret_key(1024, OS_RANDOMNESS, told.append, rules=KeyRules(1024))
-    assert told[-1] == 1.0
-    assert told == sorted(told)
-    assert all(0 <= share <= 1 for share in told)
+def test_the_search_tells_what_it_knows_and_promises_nothing() -> None:
+    told: list[KeySearch] = []
+    generate_secret_key(512, OS_RANDOMNESS, told.append, rules=KeyRules(512))
+    mean = round(primes.expected_tests(256))
+    assert told[0] == KeySearch(0, 0, 2 * mean)
+    assert (told[-1].primes, told[-1].expected) == (2, 0)
+    assert [search.tested for search in told] == sorted(search.tested for search in told)
+    assert [search.primes for search in told] == sorted(search.primes for search in told)
+    assert all(search.expected == (2 - search.primes) * mean for search in told)
 
 
-def test_the_sieve_keeps_exactly_what_has_no_small_factor() -> None:
-    start, limit = gmpy2.mpz(10**12) + 1, 1 << 10
-    start += 5 - start % 6
-    small = [p for p in range(2, limit) if gmpy2.is_prime(p)]
+@pytest.mark.parametrize("s", [1031, 1033, 2**89 - 1])
+def test_the_sieve_keeps_exactly_what_has_no_small_factor(s: int) -> None:
+    start, limit = mpz(10**12) + 1, 1 << 10
+    start += (-s - start) % 6
+    small = primes._SmallPrimes.below(limit)
+    roots = small.residues(lambda product: gmpy2.invert(-2 * s, product))
+    below = [r for r in range(2, limit) if gmpy2.is_prime(r)]
     expected = [
-        k for k in range(2000) if all((start + 6 * k) % p and (2 * (start + 6 * k) + 1) % p for p in small)
+        k
+        for k in range(2000)
+        if all((start + 6 * k) % r and (2 * s * (start + 6 * k) + 1) % r for r in below)
     ]
-    assert primes._survivors(start, 2000, limit) == expected
+    assert primes._survivors(start, roots, 2000, small) == expected
 
 
-def test_a_window_beyond_the_end_gives_no_prime_of_another_length() -> None:
-    for _ in range(50):
-        prime = primes.random_safe_prime(32, OS_RANDOMNESS, lambda _share: None)
-        assert prime.bit_length() == 32
-        assert prime**2 >= 1 << 63
+@pytest.mark.parametrize("limit", [1 << 10, 1 << 21])
+def test_products_of_small_primes_give_exact_residues(limit: int) -> None:
+    small, number = primes._SmallPrimes.below(limit), mpz(3) ** 500
+    assert math.prod(small.products[:40]) * 6 == gmpy2.primorial(int(small.primes[119]))
+    assert small.residues(lambda product: number % product).tolist() == [
+        number % prime for prime in small.primes.tolist()
+    ]
+    assert (small.inverses_of_six * 6 % small.primes == 1).all()
 
 
-def test_primes_too_short_for_the_sieve_are_a_mistake_of_the_caller() -> None:
-    with pytest.raises(ValueError, match="too short"):
-        primes.random_safe_prime(31, OS_RANDOMNESS, lambda _share: None)
+@pytest.mark.parametrize("bits", [31, 30, 33])
+def test_primes_too_short_for_the_sieve_are_a_mistake_of_the_caller(bits: int) -> None:
+    with pytest.raises(ValueError, match="even number of bits"):
+        primes.random_prime(bits, OS_RANDOMNESS, lambda: None)
 
 
-def test_a_second_prime_next_to_the_first_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = iter([gmpy2.mpz(7), gmpy2.mpz(7), gmpy2.mpz(11)])
+def test_a_second_prime_next_to_the_first_or_with_a_common_factor_is_drawn_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn = iter([mpz(7), mpz(7), mpz(13), mpz(11)])
     monkeypatch.setattr(
-        "dpdpca_protocol.paillier.keys.random_safe_prime", lambda _bits, _randomness, _progress: next(drawn)
+        "dpdpca_protocol.paillier.keys.random_prime", lambda _bits, _randomness, _tested: next(drawn)
     )
     key = generate_secret_key(8, OS_RANDOMNESS, rules=KeyRules(8))
     assert (key.p, key.q) == (7, 11)

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from pad_streams import masks_of
 from plain_chacha import chacha20_stream
 
 from dpdpca_protocol.errors import CryptographicError
 from dpdpca_protocol.pads.chunks import add_up, decode, integers, open_chunk, share_chunk
 from dpdpca_protocol.pads.keys import ShareKeys
-from dpdpca_protocol.pads.masks import PairKey, add_masks, check_blinding_key, pair_keys
-from dpdpca_protocol.pads.streams import Words
+from dpdpca_protocol.pads.masks import check_blinding_key, pair_keys
+from dpdpca_protocol.pads.streams import PadKey, Words
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 from dpdpca_protocol.wire.salts import unsalted
@@ -46,14 +47,13 @@ class Crowd:
     def public(self, owner: PartyId) -> bytes:
         return self.keys[owner].public_key().public_bytes_raw()
 
-    def pairs_of(self, owner: PartyId, study: StudyId) -> tuple[PairKey, ...]:
+    def pairs_of(self, owner: PartyId, study: StudyId) -> tuple[PadKey, ...]:
         others = {other: self.public(other) for other in self.owners if other != owner}
         return pair_keys(self.keys[owner], owner, others, study)
 
     def masks(self, owners: Sequence[PartyId], index: int = 0, count: int = 4) -> Words:
         """The sum of these owners' masks."""
-        zeros = np.zeros(count, dtype=np.uint64)
-        return add_up(add_masks(zeros, self.pairs[owner], index) for owner in owners)
+        return add_up(masks_of(self.pairs[owner], index, count) for owner in owners)
 
 
 def hkdf(secret: bytes, salt: bytes, info: bytes) -> bytes:
@@ -125,8 +125,7 @@ def test_masks_are_those_of_the_specification(vector: dict[str, Any]) -> None:
     for mine, theirs in (("low", "high"), ("high", "low")):
         others = {ids[theirs]: keys[theirs].public_key().public_bytes_raw()}
         pairs = pair_keys(keys[mine], ids[mine], others, StudyId(bytes.fromhex(vector["study"])))
-        zeros = np.zeros(2, dtype=np.uint64)
-        found = [int(word) for index in (0, 7) for word in add_masks(zeros, pairs, index)]
+        found = [int(word) for index in (0, 7) for word in masks_of(pairs, index, 2)]
         assert found == [word if mine == "low" else -word % 2**64 for word in expected]
 
 
@@ -212,4 +211,4 @@ def test_two_equal_keys_are_refused() -> None:
 
 
 def test_a_pair_key_shows_nothing() -> None:
-    assert repr(PairKey(bytes(32), adds=True)) == "PairKey(…)"
+    assert repr(PadKey(bytes(32), adds=True)) == "PadKey(…)"

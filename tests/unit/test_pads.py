@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pad_streams import chunk_pads
 from plain_chacha import chacha20_stream
 
 from dpdpca_protocol.errors import MessageError, UsageError
@@ -19,7 +20,7 @@ from dpdpca_protocol.pads.chunks import (
     integers,
     open_chunk,
 )
-from dpdpca_protocol.pads.streams import CHUNK_VALUES, KEY_BYTES, chunk_pads
+from dpdpca_protocol.pads.streams import CHUNK_VALUES, KEY_BYTES
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 
 KEY, OTHER_KEY = bytes(range(32)), bytes(range(32, 64))

@@ -18,6 +18,7 @@ import httpx
 import numpy as np
 import pytest
 from folders import files_below
+from gmpy2 import mpz
 from proxy_world import ProxyWorld
 from reference_data import Seeded
 from scripted import SILENCE
@@ -43,7 +44,7 @@ from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.paillier.chunks import encode_chunk
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, random_unit
-from dpdpca_protocol.paillier.primes import random_safe_prime
+from dpdpca_protocol.paillier.primes import _uniform_prime, random_prime
 from dpdpca_protocol.paillier.residues import ResidueProducts, pool_size, uniform_residues
 from dpdpca_protocol.privacy import gaussian_draws
 from dpdpca_protocol.privacy.gaussian import discrete_gaussian
@@ -158,27 +159,34 @@ def test_units_differ(toy_key: SecretKey) -> None:
     assert len({random_unit(toy_key.public.modulus, OS_RANDOMNESS) for _ in range(2)}) == 2
 
 
-class StartAndPicks:
-    """The first integer from one source, all others from another."""
+class FactorStartAndPicks:
+    """The first factor of p − 1, the starts of windows, and the picks in them: each from its own source."""
 
-    def __init__(self, start: int, picks: int) -> None:
-        self._sources = [Seeded(start), Seeded(picks)]
-        self.drawn = 0
+    def __init__(self, factor: int, start: int, picks: int) -> None:
+        self._factor, self._start, self._picks = Seeded(factor), Seeded(start), Seeded(picks)
+        self._first = 0
 
     def bytes(self, count: int) -> bytes:
         raise AssertionError("no bytes are asked for")
 
     def below(self, bound: int) -> int:
-        self.drawn += 1
-        return self._sources[self.drawn > 1].below(bound)
+        self._first = self._first or bound
+        is_pick = bound < 1 << 20
+        source = self._factor if bound == self._first else self._picks if is_pick else self._start
+        return source.below(bound)
 
 
 def test_primes_differ() -> None:
-    """By itself: with primes that repeat, no key is ever made. Start and order each make a difference."""
-    assert len({random_safe_prime(96, OS_RANDOMNESS, lambda done: None) for _ in range(2)}) == 2
-    for seeds in ([(1, 0), (2, 0)], [(1, picks) for picks in range(20)]):
-        sources = [StartAndPicks(*each) for each in seeds]
-        assert len({random_safe_prime(96, source, lambda done: None) for source in sources}) > 1
+    """By itself: with primes that repeat, no key is ever made. Factor, start and order each matter."""
+    assert len({random_prime(96, OS_RANDOMNESS, lambda: None) for _ in range(2)}) == 2
+    for seeds in ([(1, 0, 0), (2, 0, 0)], [(1, 1, 0), (1, 2, 0)], [(1, 1, picks) for picks in range(20)]):
+        sources = [FactorStartAndPicks(*each) for each in seeds]
+        assert len({random_prime(96, source, lambda: None) for source in sources}) > 1
+
+
+def test_factors_below_primes_differ() -> None:
+    low, high = mpz(1) << 95, mpz(3) << 94
+    assert len({_uniform_prime(low, high, OS_RANDOMNESS) for _ in range(2)}) == 2
 
 
 def test_each_study_has_its_own_key() -> None:

@@ -17,7 +17,8 @@ from gmpy2 import mpz
 from dpdpca_protocol.layout.packing import pack
 from dpdpca_protocol.pads.chunks import integers, share_chunk
 from dpdpca_protocol.pads.keys import ShareKeys
-from dpdpca_protocol.pads.masks import add_masks, pair_keys
+from dpdpca_protocol.pads.masks import pair_keys
+from dpdpca_protocol.pads.streams import apply_pads
 from dpdpca_protocol.paillier.bases import Comb, derive_base
 from dpdpca_protocol.paillier.cipher import add_plain, raw_encrypt
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_key
@@ -529,8 +530,9 @@ def masks() -> Iterator[dict[str, Any]]:
         low_id, high_id = sorted(PartyId(source.bytes(32)) for _ in range(2))
         low, high = (X25519PrivateKey.from_private_bytes(source.bytes(32)) for _ in range(2))
         pairs = pair_keys(low, low_id, {high_id: high.public_key().public_bytes_raw()}, study)
-        zeros = np.zeros(2, dtype=np.uint64)
-        found = [int(word) for chunk in (0, 7) for word in add_masks(zeros, pairs, chunk)]
+        found = np.zeros((2, 2), dtype=np.uint64)
+        for words, chunk in zip(found, (0, 7), strict=True):
+            apply_pads(words, pairs, chunk)
         keys, values = ShareKeys.draw(source), [index, -index, 2**62 - 1]
         yield {
             "name": f"masks between two owners: {index}",
@@ -541,7 +543,7 @@ def masks() -> Iterator[dict[str, Any]]:
             "high_id": high_id.hex(),
             "low": low.private_bytes_raw().hex(),
             "high": high.private_bytes_raw().hex(),
-            "masks": [str(word) for word in found],
+            "masks": [str(int(word)) for word in found.ravel()],
             "pad_key": keys.pad.hex(),
             "salt_key": keys.salt.hex(),
             "values": [str(value) for value in values],
@@ -556,7 +558,11 @@ def document(title: str, operations: Any, **members: Any) -> str:
 
 
 def published_moduli(keys: list[SecretKey]) -> str:
-    digests = sorted(Digest.of(key.public.encode()).hex() for key in keys)
+    """The moduli of `keys`, and those that earlier versions published."""
+    former = json.loads((FOLDER / "safe_prime_keys.json").read_text(encoding="utf-8"))["operations"]
+    moduli = [key.public.encode() for key in keys]
+    moduli += [bytes.fromhex(operation["modulus"]) for operation in former]
+    digests = sorted(Digest.of(modulus).hex() for modulus in moduli)
     lines = "".join(f'        "{digest}",\n' for digest in digests)
     return (
         '"""Moduli whose factors anyone can look up; tests/vectors/generate.py writes this file."""\n\n'

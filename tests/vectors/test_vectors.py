@@ -18,7 +18,7 @@ from dpdpca_protocol.pads.keys import ShareKeys
 from dpdpca_protocol.pads.masks import pair_keys
 from dpdpca_protocol.paillier import proof as proof_module
 from dpdpca_protocol.paillier.bases import derive_base
-from dpdpca_protocol.paillier.cipher import check_ciphertexts
+from dpdpca_protocol.paillier.cipher import Encryptor, check_ciphertexts
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import KeyProof, check_public_key, prove_key
 from dpdpca_protocol.paillier.published_moduli import PUBLISHED_MODULI
@@ -123,16 +123,20 @@ def test_vector(operation: Operation, monkeypatch: pytest.MonkeyPatch) -> None:
     assert operation.get("reason", "") in caught.value.problem
 
 
-@pytest.mark.parametrize("operation", operations("honest_keys.json"))
+@pytest.mark.parametrize("operation", operations("honest_keys.json") + operations("safe_prime_keys.json"))
 def test_the_product_refuses_every_key_of_the_vectors(operation: Operation) -> None:
     with pytest.raises(DpdpcaError, match="test key"):
         run(operation)
 
 
 def test_the_shipped_list_is_the_keys_of_the_vectors(promise: Promise) -> None:
-    moduli = [operation["modulus"] for operation in load("honest_keys.json")["operations"]]
+    moduli = [
+        operation["modulus"]
+        for name in ("honest_keys.json", "safe_prime_keys.json")
+        for operation in load(name)["operations"]
+    ]
     assert {Digest.of(bytes.fromhex(modulus)).hex() for modulus in moduli} == PUBLISHED_MODULI
-    assert len(PUBLISHED_MODULI) == len(moduli) == 20
+    assert len(PUBLISHED_MODULI) == len(moduli) == 40
     assert PublicKey(mpz(int(CIPHERTEXTS["modulus"], 16))) == SECRET.public
     promise(
         "P22",
@@ -168,6 +172,15 @@ def test_the_files_come_out_of_the_generator_byte_for_byte(promise: Promise) -> 
         counted=f"{len(load('ciphertext_zoo.json')['operations'])} vectors of ciphertexts",
         result="each accepted or refused as stated",
     )
+
+
+def test_keys_of_safe_primes_still_work() -> None:
+    """Earlier versions made them: their proofs come out the same, and their ciphertexts decrypt."""
+    file = load("safe_prime_keys.json")
+    secret = SecretKey.from_bytes(bytes.fromhex(file["p"] + file["q"]))
+    roots = prove_key(secret, bytes.fromhex(file["operations"][0]["identity"])).roots
+    assert [f"{int(root):0512x}" for root in roots] == file["operations"][0]["proof"]
+    assert secret.decrypt(Encryptor(secret.public, 1).encrypt(-7)) == -7
 
 
 @pytest.mark.nightly

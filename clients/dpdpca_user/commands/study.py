@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -167,7 +167,6 @@ def study_show(study: Study, service: Service = None, home: Home = None, as_json
     if as_json:
         typer.echo(json.dumps(facts))
         return
-    progress = facts["progress"]
     rows = [
         ["study", facts["study"] or "(the key is being made)"],
         ["title", facts["title"]],
@@ -175,13 +174,24 @@ def study_show(study: Study, service: Service = None, home: Home = None, as_json
         ["state", facts["state"]],
         ["proxy", facts["proxy"]],
         ["closes at", facts["closes_at"] or "–"],
-        ["progress", f"{progress['phase']} {progress['done']}/{progress['total']}" if progress else "–"],
+        ["progress", _progress_text(facts)],
         ["problem", facts["problem"]["detail"] if facts["problem"] else "–"],
     ]
     show_table("", ["", ""], rows)
     if facts["owners"]:
         owners = [[owner["name"], owner["owner"][:16], owner["state"]] for owner in facts["owners"]]
         show_table("Owners", ["name", "key", "share"], owners)
+
+
+def _progress_text(facts: dict[str, Any]) -> str:
+    search, progress = facts.get("key_search"), facts["progress"]
+    if search is not None:
+        seconds = "" if search["seconds"] is None else f" (about {search['seconds']:.1f} s)"
+        return (
+            f"key: {search['primes']} of 2 primes found, {search['tested']} candidates tested; "
+            f"{search['expected']} more are expected{seconds}, however long the search has lasted"
+        )
+    return f"{progress['phase']} {progress['done']}/{progress['total']}" if progress else "–"
 
 
 @study_app.command("close", epilog="Example: dpdpca user study close 9f86…0a08")

@@ -501,7 +501,7 @@ def _with_clip_cap(chosen: NextRound, results: Sequence[PreStudyResult]) -> Next
     last, unit = results[-1], _unit_of_norms(chosen.release)
     rows = last.records // 2 if chosen.release is ReleaseKind.PAIRS else last.records
     rho = float(chosen.rho_share * Fraction(CLIP_SHARE)) * last.rho_total
-    cap = clip_cap(_norms_of(results), rows, chosen.clip_norm / unit, rho)
+    cap = clip_cap(_norms_of(results), last.records // 2, rows, chosen.clip_norm / unit, rho)
     return chosen if cap is None else replace(chosen, clip_cap=unit * cap)
 
 

@@ -29,8 +29,10 @@ _CHOSEN = 1.25
 """Components are the directions in which the noise happens to be large, so it counts for more."""
 _SEEN = 3.0
 """Deviations of its noise above which the trace of a release says how long the clipped rows are."""
+_MOST_UNSURE = 0.5
+"""A factor with a larger relative deviation than this is not told."""
 _USUAL_EXCESS, _USUAL_SPREAD = 0.2, 0.6
-_UNEVEN, _UNEVEN_BEND = 0.9, 6.0
+_UNEVEN, _UNEVEN_BEND = 0.9, 4.0
 _NUMBERS = ("share", "share_deviation")
 _CORRECTED = ("factor", "factor_deviation", "total_variance", "total_variance_deviation")
 _PER_COMPONENT = ("variances", "deviations", "low", "high")
@@ -44,7 +46,7 @@ class ClippingFigures:
         share, share_deviation: estimate of the clipped share of all rows, from 0 to 1, and the standard
             deviation of its noise.
         factor, factor_deviation: estimate of variances before clipping divided by those after it, at least 1.
-            None, like all that follows, if the release shows no total above its noise.
+            None, like all that follows, if noise hides it.
         total_variance, total_variance_deviation: of all features, before clipping.
         variances, deviations: (k̂,) the variance before clipping that each component above its noise edge
             captures. The deviations contain the noise, in a study of pairs the choice of the pairs, the
@@ -155,18 +157,23 @@ def assess_clipping(
     count, d = noisy.count, len(components.space.names)
     rows, squares = noisy.clipped
     row_noise, square_noise = (sqrt(figures.block_variance(name, owners)) for name in CLIPPING)
+    unit = 1 << figures.clip_shift
+    squares, square_noise = squares * unit + (unit - 1) * rows // 2, square_noise * unit
     share = min(max(rows / count, 0.0), 1.0)
     share_deviation = row_noise / count
     length = _clipped_length_squared(figures, d)
     trace, trace_noise = _trace_about_centre(noisy, figures, owners)
     total, noise = components.total_variance, components.noise_scale * sqrt(d)
+    none = np.zeros(0)
+    unknown = ClippingFigures(share, share_deviation, None, None, None, None, none, none, none, none)
     if trace < _SEEN * trace_noise or total < _SEEN * noise:
-        none = np.zeros(0)
-        return ClippingFigures(share, share_deviation, None, None, None, None, none, none, none, none)
+        return unknown
     measured = (squares - rows * length) / trace, hypot(square_noise, row_noise * length) / trace
     excess, deviation = _combined(measured, _usual_excess(rows / count, share_deviation))
     factor = 1 + excess
     deviation = hypot(deviation, excess * trace_noise / trace)
+    if deviation > _MOST_UNSURE * factor:
+        return unknown
     k = components.trusted_count
     captured, released = components.captured[:k], components.eigenvalues[:k]
     lost = 1 - 1 / (factor + deviation)
@@ -210,9 +217,9 @@ def _trace_about_centre(noisy: NoisyScatter, figures: Figures, owners: int | Non
 def _usual_excess(share: float, deviation: float) -> tuple[float, float]:
     """What the clipped share alone says about the factor minus 1, with its standard deviation.
 
-    It says something only if part of the rows was clipped. A share near 1 may stand for any factor.
+    It says something only if part of the rows was clipped. A share that may be 1 may stand for any factor.
     """
-    if share >= 1:
+    if share + _SEEN * deviation >= 1:
         return 0.0, float("inf")
     share = max(share, 0.0)
     usual = _USUAL_EXCESS * share / (1 - share)
@@ -221,9 +228,12 @@ def _usual_excess(share: float, deviation: float) -> tuple[float, float]:
 
 
 def _combined(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
-    """The mean of two independent estimates at least 0, weighted by their precision, and its deviation."""
+    """The mean of two independent estimates at least 0, weighted by their precision, and its deviation.
+
+    The second one is left out if it says nothing, or if the first one contradicts it.
+    """
     (one, one_spread), (two, two_spread) = first, second
-    if not isfinite(two_spread):
+    if not isfinite(two_spread) or one - two > _SEEN * hypot(one_spread, two_spread):
         return max(one, 0.0), one_spread
     weight = two_spread**2 / (one_spread**2 + two_spread**2)
     spread = one_spread * two_spread / hypot(one_spread, two_spread)

@@ -179,7 +179,7 @@ def _worst(release: FlatRelease, norm: float) -> list[tuple[str, NDArray[np.floa
         BlockName.OCTAVES: ("one difference in all octaves at once", nothing, np.full(d, 1.0)),
     }
     if bound := release.figures.mechanism.setting.clip_bound:
-        long = math.sqrt(bound) / release.figures.grid * 1.01 * (last / norm)
+        long = math.sqrt(bound << release.figures.clip_shift) / release.figures.grid * 1.01 * (last / norm)
         start = first if d > 1 else nothing
         cases[BlockName.CLIPPED] = ("one difference rotated to one beyond every cap", start, long)
     return [cases[block.name] for block in release.figures.blocks[1:] if block.name in cases]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dpdpca_lab.audit.releases import Release, Totals
 from dpdpca_protocol.randomness import Randomness
+from dpdpca_protocol.records.block_sums import clipped_rows
 from dpdpca_protocol.records.encoding import RecordEncoder
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import Feature
@@ -79,7 +80,8 @@ def arena_of(manifest: Manifest) -> Arena:
     best = sorted(range(len(reach)), key=lambda column: -reach[column])
     norm = float(manifest.clip_norm)
     weight = float(figures.alpha_squared / figures.record_bound)
-    longest = math.sqrt(figures.mechanism.setting.clip_bound / figures.record_bound) * (1 + _BEYOND)
+    cap = figures.mechanism.setting.clip_bound << figures.clip_shift
+    longest = math.sqrt(cap / figures.record_bound) * (1 + _BEYOND)
     for group in (1, 2, 4):
         width = group if figures.release is ReleaseKind.MASKED else 2 * group
         width = min(max(width, 2), figures.encoded_features)
@@ -110,7 +112,10 @@ def worst_pairs(manifest: Manifest, arena: Arena, count: int) -> list[Neighbours
     pairs = []
     for shape in arena.shapes:
         first, second = (
-            Totals.of(*_through_the_encoder(manifest, arena.columns, moved, shape.others, count), clip_bound)
+            Totals.of(
+                *_through_the_encoder(manifest, arena.columns, moved, shape.others, count),
+                clipped_rows(manifest.figures),
+            )
             for moved in (shape.before * short, shape.after * arena.stretch)
         )
         pairs.append(Neighbours(shape.name, True, first, second))

@@ -24,6 +24,7 @@ from dpdpca_protocol.privacy.mechanisms import Gaussian, Laplace, Mechanism, Noi
 from dpdpca_protocol.privacy.mechanisms.discrete_laplace import discrete_laplace
 from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
+from dpdpca_protocol.records.clipping import ClippedRows
 from dpdpca_protocol.records.encoding import NONE_LONG
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.reference import block_layout, masked_release, plaintexts, vectors_of
@@ -60,7 +61,11 @@ class Totals:
 
     @classmethod
     def of(
-        cls, z: NDArray[np.int64], record_bound: int, long: NDArray[np.int64] = NONE_LONG, clip_bound: int = 0
+        cls,
+        z: NDArray[np.int64],
+        record_bound: int,
+        long: NDArray[np.int64] = NONE_LONG,
+        told: ClippedRows | None = None,
     ) -> "Totals":
         """The totals of encoded records, of all owners together.
 
@@ -68,9 +73,9 @@ class Totals:
             z: (N, d) int64, Σ z² ≤ K in every row; checked.
             record_bound: K.
             long: squared lengths of the clipped records before clipping.
-            clip_bound: C; 0 if the study does not tell what clipping did.
+            told: empty sums of what clipping did, or None.
         """
-        moments = SecondMoments(z.shape[1], record_bound, clip_bound)
+        moments = SecondMoments(z.shape[1], record_bound, told)
         moments.add(z)
         moments.add_clipped(long)
         rows = moments.second_moment.tolist()

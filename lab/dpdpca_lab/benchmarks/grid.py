@@ -4,8 +4,8 @@ python -m dpdpca_lab.benchmarks.grid 5 --data FOLDER                  the grid, 
 python -m dpdpca_lab.benchmarks.grid 5 --data FOLDER --owners 5       five owners draw the noise
 
 The plain draft is the joint study that `dpdpca user study init` would write for the table without a sample.
-The central method is Analyze Gauss about the true mean with the best of several clip norms, one draw of noise,
-and no cost for the mean or the norm: no private method knows these numbers.
+The central method is Analyze Gauss about the true mean with the best of several clip norms and one draw of
+noise. Mean and norm cost it nothing: no private method knows these numbers.
 """
 
 import argparse
@@ -125,7 +125,7 @@ def case_of(table: Table, kind: str, times: float) -> Case:
 
 
 def _levels(values: Floats) -> tuple[list[str], Any]:
-    """Names of levels, and the level of each value: its own, or one of five ranges if there are many values."""
+    """Names of levels, and the level of each value: its own, or one of five ranges of many values."""
     found = np.unique(values)
     if len(found) > _MOST_LEVELS:
         found = np.unique(np.quantile(values, _STEPS))

@@ -21,7 +21,8 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from dpdpca_lab.benchmarks.measure import Measured, in_turns, seconds_of
 from dpdpca_lab.benchmarks.phases import Clock, Size, random_moments
 from dpdpca_protocol.pads.keys import PadsSecret
-from dpdpca_protocol.pads.masks import add_masks, pair_keys
+from dpdpca_protocol.pads.masks import pair_keys
+from dpdpca_protocol.pads.streams import apply_pads
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.records.seeded_noise import seeded_samplers
 from dpdpca_protocol.release.suite import CohortShare, PadsSuite
@@ -69,7 +70,7 @@ def bench_encrypt(size: Size) -> Measured:
     def masks() -> None:
         pairs = pair_keys(own, _OWNER, publics, _STUDY)
         for index, part in enumerate(parts):
-            add_masks(np.frombuffer(part, dtype="<u8"), pairs, index)
+            apply_pads(np.frombuffer(part, dtype="<u8").copy(), pairs, index)
 
     def streams() -> None:
         for part in parts:

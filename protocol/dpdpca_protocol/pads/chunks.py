@@ -13,8 +13,14 @@ from numpy.typing import NDArray
 
 from dpdpca_protocol.errors import MessageError, UsageError
 from dpdpca_protocol.pads.keys import ShareKeys
-from dpdpca_protocol.pads.masks import PairKey, add_masks
-from dpdpca_protocol.pads.streams import CHUNK_VALUES, VALUE_BYTES, Words, chunk_pads, chunk_salt
+from dpdpca_protocol.pads.streams import (
+    CHUNK_VALUES,
+    VALUE_BYTES,
+    PadKey,
+    Words,
+    apply_pads,
+    chunk_salt,
+)
 
 Integers = NDArray[np.int64]
 
@@ -55,7 +61,7 @@ def check_chunk(untrusted: bytes, value_count: int, index: int, salt_bytes: int 
         raise MessageError("malformed", f"chunk {index} has {len(untrusted)} bytes instead of {expected}")
 
 
-def share_chunk(keys: ShareKeys, index: int, values: Integers, pairs: Sequence[PairKey] = ()) -> bytes:
+def share_chunk(keys: ShareKeys, index: int, values: Integers, pairs: Sequence[PadKey] = ()) -> bytes:
     """Chunk `index` of a share: its salt, then each value plus its pad, and plus its masks if blinded.
 
     The same keys and values always give the same bytes. Use keys for one list of values only.
@@ -69,10 +75,9 @@ def share_chunk(keys: ShareKeys, index: int, values: Integers, pairs: Sequence[P
     Raises:
         UsageError: a value is too large.
     """
-    words = add_pads(keys.pad, index, values)
-    if pairs:
-        words = add_masks(words, pairs, index)
-    return b"".join((chunk_salt(keys.salt, index), words.astype("<u8", copy=False).data))
+    words = _as_words(_checked(values)).astype("<u8")
+    apply_pads(words, (PadKey(keys.pad, adds=True), *pairs), index)
+    return b"".join((chunk_salt(keys.salt, index), words.data))
 
 
 def add_pads(pad_key: bytes, index: int, values: Integers) -> Words:
@@ -89,10 +94,8 @@ def add_pads(pad_key: bytes, index: int, values: Integers) -> Words:
     Raises:
         UsageError: a value is too large.
     """
-    if len(values) and not -MAGNITUDE_LIMIT < int(values.min()) <= int(values.max()) < MAGNITUDE_LIMIT:
-        raise UsageError("bad-argument", "a value of a share reaches 2⁶² in absolute value")
-    words = chunk_pads(pad_key, index, len(values))
-    words += _as_words(values)
+    words = _as_words(_checked(values)).copy()
+    apply_pads(words, [PadKey(pad_key, adds=True)], index)
     return words
 
 
@@ -139,21 +142,22 @@ def add_known(words: Words, values: Integers) -> Words:
     return words + _as_words(values)
 
 
-def open_chunk(words: Words, pad_keys: Iterable[bytes], index: int) -> Integers:
+def open_chunk(words: Words, pad_keys: Iterable[bytes], index: int, out: Integers | None = None) -> Integers:
     """The sums in chunk `index` of a release, as signed integers.
 
     Args:
         words: the padded sums.
         pad_keys: the pad keys of the whole cohort, each once.
         index: the position of the chunk.
+        out: (n,) int64, where to put the result; None for a new array.
 
     Returns:
         (n,) int64: the padded sums without the pads, modulo 2⁶⁴.
     """
-    opened = words.astype(np.uint64)
-    for pad_key in pad_keys:
-        opened -= chunk_pads(pad_key, index, len(opened))
-    return opened.view(np.int64)
+    opened = np.empty(len(words), dtype=np.int64) if out is None else out
+    np.copyto(_as_words(opened), words)
+    apply_pads(_as_words(opened), [PadKey(key, adds=False) for key in pad_keys], index)
+    return opened
 
 
 def integers(values: Sequence[int]) -> Integers:
@@ -162,6 +166,12 @@ def integers(values: Sequence[int]) -> Integers:
         return np.fromiter(map(exact, values), dtype=np.int64, count=len(values))
     except OverflowError as error:
         raise UsageError("bad-argument", "a value does not fit into 64 bits") from error
+
+
+def _checked(values: Integers) -> Integers:
+    if len(values) and not -MAGNITUDE_LIMIT < int(values.min()) <= int(values.max()) < MAGNITUDE_LIMIT:
+        raise UsageError("bad-argument", "a value of a share reaches 2⁶² in absolute value")
+    return values
 
 
 def _as_words(values: Integers) -> Words:

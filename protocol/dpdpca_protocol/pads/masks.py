@@ -6,35 +6,18 @@ hidden, even from those who know all pads.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from dpdpca_protocol.errors import CryptographicError
-from dpdpca_protocol.pads.streams import KEY_BYTES, Words, chunk_pads
+from dpdpca_protocol.pads.streams import KEY_BYTES, PadKey
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 
 _INFO = b"dpdpca/blinding/v2"
 _PRIME = 2**255 - 19
 _PROBE = X25519PrivateKey.from_private_bytes(bytes(KEY_BYTES))
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class PairKey:
-    """What this owner shares with one other owner in one study. Its repr shows nothing.
-
-    Attributes:
-        key: 32 bytes, the same at both owners.
-        adds: whether this owner adds the masks; the other subtracts them.
-    """
-
-    key: bytes
-    adds: bool
-
-    def __repr__(self) -> str:
-        return "PairKey(…)"
 
 
 def check_blinding_key(untrusted: bytes) -> None:
@@ -57,8 +40,12 @@ def check_different(keys: Iterable[bytes]) -> None:
 
 def pair_keys(
     own: X25519PrivateKey, owner: PartyId, others: Mapping[PartyId, bytes], study: StudyId
-) -> tuple[PairKey, ...]:
-    """The keys that an owner shares with each other owner of a study.
+) -> tuple[PadKey, ...]:
+    """The keys that an owner shares with each other owner of a study, for `apply_pads`.
+
+    The owner with the lower id adds the masks, and the other subtracts them. Use the keys of a study for one
+    list of values only: whoever has two lists with the same masks, and their pads, sees the exact differences
+    of their values.
 
     Args:
         own: this owner's private key.
@@ -81,25 +68,8 @@ def pair_keys(
         ids, publics = (owner + other, mine + theirs) if adds else (other + owner, theirs + mine)
         shared_secret = _exchange(own, theirs)
         derived = HKDF(SHA256(), KEY_BYTES, salt=bytes(study), info=_INFO + ids + publics)
-        made.append(PairKey(derived.derive(shared_secret), adds))
+        made.append(PadKey(derived.derive(shared_secret), adds))
     return tuple(made)
-
-
-def add_masks(words: Words, pairs: Iterable[PairKey], index: int) -> Words:
-    """The padded values of chunk `index`, each with this owner's masks.
-
-    The masks are made from the key of a pair as pads are made from a pad key. Use the keys of a study for one
-    list of values only: whoever has two lists with the same masks, and their pads, sees the exact differences
-    of their values.
-    """
-    masked = words.copy()
-    for pair in pairs:
-        masks = chunk_pads(pair.key, index, len(masked))
-        if pair.adds:
-            masked += masks
-        else:
-            masked -= masks
-    return masked
 
 
 def _check_encoding(untrusted: bytes) -> None:

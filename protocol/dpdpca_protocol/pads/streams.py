@@ -2,7 +2,8 @@
 
 import hmac
 import struct
-from functools import lru_cache
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -21,34 +22,55 @@ VALUE_BYTES = 8
 
 _SALT_TAG = b"dpdpca/salt/v2\x00"
 _COUNTER_BYTES, _NONCE_BYTES = 4, 12
+_PART_VALUES = 8192
+_ZEROS = memoryview(bytes(VALUE_BYTES * _PART_VALUES))
 
 
-def chunk_pads(pad_key: bytes, index: int, count: int) -> Words:
-    """The first `count` pads of chunk `index`.
+@dataclass(frozen=True, slots=True, repr=False)
+class PadKey:
+    """A key of pads, and whether its pads are added or subtracted. Its repr shows nothing.
 
-    They are the ChaCha20 stream (RFC 8439) under the pad key, read as little-endian 64-bit words. The nonce
-    is the index, 12 bytes big-endian, and the block counter begins at 0.
+    Attributes:
+        key: 32 bytes.
+        adds: False if the pads are subtracted.
+    """
+
+    key: bytes
+    adds: bool
+
+    def __repr__(self) -> str:
+        return "PadKey(…)"
+
+
+def apply_pads(words: Words, keys: Iterable[PadKey], index: int) -> None:
+    """Adds to `words`, or subtracts from them, the pads of chunk `index` under each of the keys, in place.
+
+    Pads are the ChaCha20 stream (RFC 8439) under the key, read as little-endian 64-bit words. The nonce is
+    the index, 12 bytes big-endian, and the block counter begins at 0.
 
     Args:
-        pad_key: 32 bytes.
+        words: (n,) at most `CHUNK_VALUES`.
+        keys: each is used once.
         index: 0 or more.
-        count: at most `CHUNK_VALUES`.
     """
-    if not 0 <= count <= CHUNK_VALUES:
-        raise UsageError("bad-argument", f"a chunk has at most {CHUNK_VALUES} values, not {count}")
+    if len(words) > CHUNK_VALUES:
+        raise UsageError("bad-argument", f"a chunk has at most {CHUNK_VALUES} values, not {len(words)}")
     # `cryptography` takes the initial counter, little-endian, before the nonce.
     nonce = bytes(_COUNTER_BYTES) + index.to_bytes(_NONCE_BYTES, "big")
-    stream = Cipher(ChaCha20(pad_key, nonce), mode=None).encryptor()
-    pads = np.empty(count, dtype="<u8")
-    stream.update_into(_zeros(VALUE_BYTES * count), pads.data.cast("B"))
-    return pads
+    streams = [
+        (np.add if each.adds else np.subtract, Cipher(ChaCha20(each.key, nonce), mode=None).encryptor())
+        for each in keys
+    ]
+    pads = np.empty(_PART_VALUES, dtype="<u8")
+    for start in range(0, len(words), _PART_VALUES):
+        # A part stays in the processor's cache while all streams pass over it.
+        part = words[start : start + _PART_VALUES]
+        of_part = pads[: len(part)]
+        for apply, stream in streams:
+            stream.update_into(_ZEROS[: of_part.nbytes], of_part.data.cast("B"))
+            apply(part, of_part, out=part)
 
 
 def chunk_salt(salt_key: bytes, index: int) -> bytes:
     """The salt of chunk `index`, 32 bytes. Whoever lacks the salt key cannot test guesses of the chunk."""
     return hmac.digest(salt_key, _SALT_TAG + struct.pack(">I", index), "sha256")
-
-
-@lru_cache(maxsize=2)
-def _zeros(count: int) -> bytes:
-    return bytes(count)

@@ -38,8 +38,8 @@ def hash_to_residue(tag: bytes, modulus: mpz, width: int, counter: int) -> mpz:
 def derive_base(public: PublicKey) -> mpz:
     """h = (−y²)ⁿ mod n², where y is the first hash of n that is prime to n.
 
-    For safe primes h generates nearly all n-th residues whose root has Jacobi symbol 1
-    (Damgård, Jurik, Nielsen, IJIS 2010).
+    If 2 is the only small factor of φ(n), as in keys of `generate_secret_key`, h generates all n-th residues
+    whose root has Jacobi symbol 1, except with negligible probability (docs/spec.md, section 5).
     """
     modulus, counter = public.modulus, 0
     while True:

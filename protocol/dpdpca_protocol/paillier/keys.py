@@ -1,4 +1,4 @@
-"""Paillier keys: safe primes of one size, generator 1 + n, and all operations on the factors.
+"""Paillier keys: primes of one size, generator 1 + n, and all operations on the factors.
 
 All work with p and q stays in this module. Powers with secret exponents use GMP's constant-time power on
 blinded values. Python integers are not constant time, so the holder of a secret key should use a machine of
@@ -14,7 +14,7 @@ import gmpy2
 from gmpy2 import mpz
 
 from dpdpca_protocol.errors import MessageError, UsageError
-from dpdpca_protocol.paillier.primes import random_safe_prime
+from dpdpca_protocol.paillier.primes import expected_tests, random_prime
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
 
 LEAST_BITS = 2048
@@ -22,6 +22,7 @@ LEAST_BITS = 2048
 MOST_BITS = 8192
 """The longest modulus that the product computes with."""
 _BLINDER_USES = 256
+_TESTS_BETWEEN_REPORTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,20 +203,39 @@ def random_unit(modulus: mpz, randomness: Randomness) -> mpz:
             return candidate
 
 
+@dataclass(frozen=True, slots=True)
+class KeySearch:
+    """The state of the search for the primes of a key.
+
+    The search has no memory: `expected` stays the same, however many candidates were tested, until a prime is
+    found.
+
+    Args:
+        primes: how many of the two primes are found.
+        tested: the candidates tested so far, for both primes.
+        expected: the mean number of candidates that are still to be tested, for both primes.
+    """
+
+    primes: int
+    tested: int
+    expected: int
+
+
 def generate_secret_key(
     bits: int,
     randomness: Randomness,
-    progress: Callable[[float], None] | None = None,
+    progress: Callable[[KeySearch], None] | None = None,
     rules: KeyRules = PRODUCT_KEYS,
 ) -> SecretKey:
-    """A fresh key of exactly `bits` bits with safe primes p ≡ q ≡ 3 mod 4, so gcd(p−1, q−1) = 2.
+    """A fresh key of exactly `bits` bits with primes p ≡ q ≡ 3 mod 4 and gcd(p−1, q−1) = 2.
 
-    Making a key takes seconds, so do it in the background. Other threads of the process can run meanwhile.
+    (p−1)(q−1)/4 is a product of four primes of bits/4 bits. Making a key takes about a second, so do it
+    in the background. Other threads of the process can run meanwhile.
 
     Args:
         bits: the length of n, which `rules` must allow.
         randomness: the source of the primes.
-        progress: called with a rising estimate in [0, 1] that only depends on the number of tests.
+        progress: called at the start, now and then, and at the end. It depends on the number of tests only.
         rules: which lengths are allowed.
 
     Raises:
@@ -227,11 +247,31 @@ def generate_secret_key(
             f"a key must not have {bits} bits",
             f"choose {rules}",
         )
-    tell = progress or (lambda _share: None)
+    search = _Search(round(expected_tests(bits // 2)), progress or (lambda _search: None))
     with gmpy2.context(gmpy2.get_context(), allow_release_gil=True):
-        p = random_safe_prime(bits // 2, randomness, lambda share: tell(share / 2))
-        q = p
-        while abs(p - q).bit_length() <= bits // 2 - 100 or p == q:
-            q = random_safe_prime(bits // 2, randomness, lambda share: tell((1 + share) / 2))
-    tell(1.0)
+        p = q = random_prime(bits // 2, randomness, search.count)
+        search.found(1)
+        while gmpy2.gcd(p - 1, q - 1) != 2 or abs(p - q).bit_length() <= bits // 2 - 100:
+            q = random_prime(bits // 2, randomness, search.count)
+    search.found(2)
     return SecretKey(p, q)
+
+
+class _Search:
+    """Counts tests, and tells how the search goes."""
+
+    def __init__(self, expected: int, tell: Callable[[KeySearch], None]) -> None:
+        self._expected, self._tell = expected, tell
+        self._primes = self._tested = 0
+
+    def count(self) -> None:
+        if self._tested % _TESTS_BETWEEN_REPORTS == 0:
+            self._report()
+        self._tested += 1
+
+    def found(self, primes: int) -> None:
+        self._primes = primes
+        self._report()
+
+    def _report(self) -> None:
+        self._tell(KeySearch(self._primes, self._tested, (2 - self._primes) * self._expected))

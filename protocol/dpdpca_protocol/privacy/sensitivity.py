@@ -73,7 +73,7 @@ def block_sensitivity_squared(
         name: of the block.
         encoded_features: d.
         record_bound: K ≥ Σ z² of every record, or Σ y² of every difference, grid units².
-        clip_bound: C, the largest term of the sum `CLIPPED_SQUARES`, grid units².
+        clip_bound: C, the largest term of the sum `CLIPPED_SQUARES`, in its units.
 
     Source: docs/claims.md, C1, C10, C11 and C17. Replacing a record does not change a count. A record, or its
         pair, leaves one bin and enters another, in each of d histograms of octaves. v changes by at most 2√K,

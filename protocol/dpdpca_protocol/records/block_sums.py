@@ -65,8 +65,7 @@ class BlockSums:
             for block in figures.blocks[1:]
             if block.name is not BlockName.PAIR_MOMENT and block.name not in CLIPPING
         }
-        clip_bound = figures.mechanism.setting.clip_bound
-        self._clipped = ClippedRows(clip_bound) if clip_bound else None
+        self._clipped = clipped_rows(figures)
         self._moments = SecondMoments(self._d, self._bound) if self._counts_pairs else None
         self.count = 0
         self.cut = 0
@@ -132,9 +131,14 @@ class BlockSums:
 def new_sums(figures: Figures) -> SecondMoments | BlockSums:
     """Empty sums of the kind that a study needs."""
     if figures.rules.clips_records:
-        clip_bound = figures.mechanism.setting.clip_bound
-        return SecondMoments(figures.encoded_features, figures.record_bound, clip_bound)
+        return SecondMoments(figures.encoded_features, figures.record_bound, clipped_rows(figures))
     return BlockSums(figures)
+
+
+def clipped_rows(figures: Figures) -> ClippedRows | None:
+    """Empty sums of what clipping did, or None if the study does not ask for it."""
+    bound = figures.mechanism.setting.clip_bound
+    return ClippedRows(bound, figures.clip_shift) if bound else None
 
 
 def squares(z: Integers) -> Integers:

@@ -28,7 +28,7 @@ class SecondMoments:
         clipped: what clipping did, or None if the study does not ask for it.
     """
 
-    def __init__(self, encoded_features: int, record_bound: int, clip_bound: int = 0) -> None:
+    def __init__(self, encoded_features: int, record_bound: int, clipped: ClippedRows | None = None) -> None:
         if encoded_features < 1 or not 1 <= record_bound < 2**62:
             raise UsageError("bad-argument", "second moments need d ≥ 1 and 1 ≤ K < 2⁶²")
         self.encoded_features = encoded_features
@@ -36,7 +36,7 @@ class SecondMoments:
         self.count = 0
         self.sum: NDArray[np.int64] = np.zeros(encoded_features, dtype=np.int64)
         self.second_moment: NDArray[np.int64] = np.zeros((encoded_features, encoded_features), dtype=np.int64)
-        self.clipped = ClippedRows(clip_bound) if clip_bound else None
+        self.clipped = clipped
 
     def add(self, z: NDArray[np.int64]) -> None:
         """Adds records.

@@ -39,7 +39,7 @@ class NoisyScatter:
         sum: ṽ, length d, in grid units (joint release), or None (other releases, which have no mean).
         of_pairs: whether S̃ is half the second moment of differences, from which no mean is subtracted.
         clipped: what clipping did, with noise: the number of clipped records (or differences), and the sum of
-            their bounded squared lengths in grid² units. None if the release does not tell it.
+            their bounded squared lengths in units of 2^e grid². None if the release does not tell it.
     """
 
     count: int

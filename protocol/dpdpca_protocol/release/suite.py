@@ -21,8 +21,7 @@ from dpdpca_protocol.layout.blocks import Values
 from dpdpca_protocol.layout.packing import FlatLayout
 from dpdpca_protocol.pads import chunks as padded
 from dpdpca_protocol.pads.keys import SEALED_KEY_BYTES, PadsSecret, ShareKeys, open_pad_key, seal_pad_key
-from dpdpca_protocol.pads.masks import PairKey
-from dpdpca_protocol.pads.streams import VALUE_BYTES
+from dpdpca_protocol.pads.streams import VALUE_BYTES, PadKey
 from dpdpca_protocol.paillier.chunks import (
     CHUNK_CIPHERTEXTS,
     chunk_count,
@@ -41,6 +40,8 @@ from dpdpca_protocol.wire.salts import salted_chunk
 
 OnDone = Callable[[int], None]
 _ADDITION_SECONDS = 2e-4
+_CHUNKS_FOR_THREADS = 32
+"""Chunks to open, of all owners, from which two threads are faster than one."""
 _MULTIPLICATIONS_A_SECOND = 120_000  # with a key of 3072 bits, on one core
 
 PendingChunk = Callable[[OnDone], bytes]
@@ -123,7 +124,7 @@ class Suite(Protocol):
         randomness: Randomness,
         executor: Executor | None = None,
         workers: int = 1,
-        pairs: Sequence[PairKey] = (),
+        pairs: Sequence[PadKey] = (),
     ) -> ChunkMaker:
         """Makes the chunks of one version of a share.
 
@@ -238,7 +239,7 @@ class PaillierSuite:
         randomness: Randomness,
         executor: Executor | None = None,
         workers: int = 1,
-        pairs: Sequence[PairKey] = (),
+        pairs: Sequence[PadKey] = (),
     ) -> ChunkMaker:
         slots = self._layout.slots
         encryptor = Encryptor(self.public, -(-self.ciphertext_count // workers), randomness)
@@ -362,7 +363,7 @@ class PadsSuite:
         randomness: Randomness,
         executor: Executor | None = None,
         workers: int = 1,
-        pairs: Sequence[PairKey] = (),
+        pairs: Sequence[PadKey] = (),
     ) -> ChunkMaker:
         keys = ShareKeys.from_bytes(secrets)
 
@@ -423,9 +424,11 @@ class PadsSuite:
         def open_part(index: int) -> None:
             self.check_chunk(contents[index], index)
             at = self.chunk_values(index)
-            values[at.start : at.stop] = padded.open_chunk(padded.decode(contents[index]), pad_keys, index)
+            words = padded.decode(contents[index])
+            padded.open_chunk(words, pad_keys, index, out=values[at.start : at.stop])
 
-        for _ in (map if executor is None else executor.map)(open_part, range(self.chunk_count)):
+        is_large = self.chunk_count * len(cohort) >= _CHUNKS_FOR_THREADS
+        for _ in (executor.map if executor and is_large else map)(open_part, range(self.chunk_count)):
             pass
         return values
 

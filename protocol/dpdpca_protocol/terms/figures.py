@@ -92,6 +92,7 @@ class Figures:
         value_count: the values in a share; in a masked study N, v, and the upper triangle of R.
         ciphertext_count: the Paillier ciphertexts in a share; 0 under pads.
         chunk_count, share_bytes: the size of one share, without salts and seals.
+        clip_shift: e; what clipping did is told in units of 2^e grid units².
         draws: how many independent draws of the noise a result contains: 2 if the data user added its own.
     """
 
@@ -116,6 +117,7 @@ class Figures:
     ciphertext_count: int
     chunk_count: int
     share_bytes: int
+    clip_shift: int = 0
     draws: int = 1
 
     @property
@@ -224,7 +226,6 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
     """
     _check_record_bound(terms)
     _check_differences(terms)
-    _check_clip_bound(terms)
     mask_bits = _mask_bits(terms) if terms.rules.is_masked else 0
     delta_tails = delta_of_tails(terms.epsilon)
     delta_mask = (
@@ -275,6 +276,7 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
         ciphertext_count=size.ciphertext_count,
         chunk_count=size.chunk_count,
         share_bytes=size.share_bytes,
+        clip_shift=terms.clip_shift if terms.clip_share else 0,
     )
 
 
@@ -441,14 +443,6 @@ def _check_differences(terms: Terms) -> None:
     if uncut and terms.encoded_features * (2 * terms.grid + 2) ** 2 >= 2**62:
         refused(
             "records before clipping are too large for exact 64-bit sums of squares", "lower fraction_bits"
-        )
-
-
-def _check_clip_bound(terms: Terms) -> None:
-    if terms.max_records * terms.clip_bound >= 2**62:
-        refused(
-            "max_records · clip_cap² · 4^fraction_bits reaches 2⁶², which is too much for exact 64-bit sums",
-            "lower clip_cap, fraction_bits or max_records, or omit clip_share",
         )
 
 

@@ -10,6 +10,8 @@ from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.release_rules import ReleaseRules, rules_of
 
+_CLIP_BITS, _CLIP_SUM_BITS = 40, 61
+
 
 class NoiseBy(StrEnum):
     """Who draws the noise: the proxy alone, or every owner one part of the noise."""
@@ -140,5 +142,15 @@ class Terms:
 
     @property
     def clip_bound(self) -> int:
-        """C = ⌊(clip_cap·q)²⌋, in grid units²; 0 unless the study tells what clipping did."""
-        return int(self.clip_cap_squared * self.grid**2) if self.clip_share else 0
+        """C = ⌊(clip_cap·q)²/2^e⌋; 0 unless the study tells what clipping did."""
+        return int(self.clip_cap_squared * self.grid**2) >> self.clip_shift if self.clip_share else 0
+
+    @property
+    def clip_shift(self) -> int:
+        """e, the least for which C has at most 40 bits, and C and N̄ together at most 61.
+
+        Squared lengths are added up in units of 2^e. A clip norm so small that it scales all rows to one
+        length needs a fine grid, and without this unit the sums of squares would leave 64 bits.
+        """
+        bits = min(_CLIP_BITS, _CLIP_SUM_BITS - self.max_records.bit_length())
+        return max(0, int(self.clip_cap_squared * self.grid**2).bit_length() - bits)

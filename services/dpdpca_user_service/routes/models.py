@@ -34,8 +34,9 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
     **operation(ModelsBody, EVERYWHERE, described="All studies that have a model."),
 )
 async def list_models(request: Request) -> Response:
-    rows = await run_in_threadpool(service_of(request).store.modelled)
-    return json_response({"models": [study_facts(row) for row in rows]})
+    service = service_of(request)
+    rows = await run_in_threadpool(service.store.modelled)
+    return json_response({"models": [study_facts(service, row) for row in rows]})
 
 
 @router.get(

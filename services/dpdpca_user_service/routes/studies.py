@@ -93,7 +93,7 @@ async def create(
 async def list_studies(request: Request) -> Response:
     service = service_of(request)
     rows = await run_in_threadpool(service.store.all)
-    return json_response({"studies": [study_facts(row) for row in rows]})
+    return json_response({"studies": [study_facts(service, row) for row in rows]})
 
 
 @router.get(
@@ -102,8 +102,9 @@ async def list_studies(request: Request) -> Response:
     **operation(StudyBody, STUDY, described="The study."),
 )
 async def read_study(request: Request, study: StudyPath) -> Response:
-    row = await run_in_threadpool(service_of(request).store.find, study)
-    return json_response(study_facts(row))
+    service = service_of(request)
+    row = await run_in_threadpool(service.store.find, study)
+    return json_response(study_facts(service, row))
 
 
 @router.post(

@@ -41,7 +41,6 @@ class StudyRow:
     publish: bool
     in_clear: bool
     study: StudyId | None
-    key_progress: float
     cancel_due: bool
     facts: Mapping[str, Any]
     seconds: Mapping[str, float]
@@ -104,7 +103,6 @@ class StudyStore:
                     publish=publish,
                     in_clear=in_clear,
                     stage=str(Stage.DRAFTED),
-                    key_progress=0.0,
                     facts="{}",
                     seconds="{}",
                 )

@@ -7,7 +7,6 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
-    Float,
     ForeignKey,
     Integer,
     LargeBinary,
@@ -48,7 +47,6 @@ studies = Table(
     Column("opened", LargeBinary),  # statement, signed by us before anything is opened: the only one
     Column("model", LargeBinary),  # .npz; of a pre-study its numbers in JSON
     Column("published", LargeBinary),  # components statement, signed by us
-    Column("key_progress", Float, nullable=False, default=0.0),
     Column("cancel_due", Boolean, nullable=False, default=False),  # `cancel` has yet to be signed and sent
     Column("facts", Text, nullable=False, default="{}"),  # the proxy's last answer; for information only
     Column("seconds", Text, nullable=False, default="{}"),

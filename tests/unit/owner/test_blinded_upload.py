@@ -31,7 +31,8 @@ from dpdpca_protocol.messages.share import ShareStatement
 from dpdpca_protocol.messages.study_messages import Enrolment
 from dpdpca_protocol.pads import chunks
 from dpdpca_protocol.pads.keys import ShareKeys
-from dpdpca_protocol.pads.masks import PairKey, add_masks, pair_keys
+from dpdpca_protocol.pads.masks import pair_keys
+from dpdpca_protocol.pads.streams import PadKey, apply_pads
 from dpdpca_protocol.release.suite import CohortShare
 from dpdpca_protocol.terms.signed_manifest import parse_manifest, suite_of
 from dpdpca_protocol.wire.canonical import parse_canonical
@@ -96,9 +97,8 @@ def masks_of_others(scene: Scene) -> list[int]:
         words = np.zeros(4, dtype=np.uint64)
         for other in scene.parties.owners[1:]:
             named = {first.party_id: first.blinding_key}
-            words = add_masks(
-                words, pair_keys(other.blinding_key, other.public.party_id, named, scene.address.study), index
-            )
+            pairs = pair_keys(other.blinding_key, other.public.party_id, named, scene.address.study)
+            apply_pads(words, pairs, index)
         total += words.tolist()
     return total
 
@@ -329,7 +329,7 @@ def test_a_crash_at_any_write_never_puts_two_lists_of_values_under_one_mask(
     share_chunk, fsync = chunks.share_chunk, os.fsync
     made: set[bytes] = set()
 
-    def noted(keys: ShareKeys, index: int, values: chunks.Integers, pairs: tuple[PairKey, ...] = ()) -> bytes:
+    def noted(keys: ShareKeys, index: int, values: chunks.Integers, pairs: tuple[PadKey, ...] = ()) -> bytes:
         assert len(pairs) == 2
         chunk = share_chunk(keys, index, values, pairs)
         made.add(chunk)

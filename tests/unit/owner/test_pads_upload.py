@@ -20,7 +20,7 @@ from dpdpca_protocol.layout.blocks import whole_numbers
 from dpdpca_protocol.messages.share import ShareStatement
 from dpdpca_protocol.pads import chunks
 from dpdpca_protocol.pads.keys import ShareKeys, open_pad_key
-from dpdpca_protocol.pads.masks import PairKey
+from dpdpca_protocol.pads.streams import PadKey
 from dpdpca_protocol.release.suite import CohortShare
 from dpdpca_protocol.terms.signed_manifest import parse_manifest, suite_of
 from dpdpca_protocol.wire.salts import unsalted
@@ -262,7 +262,7 @@ def test_a_crash_at_any_write_or_request_never_puts_two_lists_of_values_under_on
     share_chunk, fsync = chunks.share_chunk, os.fsync
     left = 0
 
-    def noted(keys: ShareKeys, index: int, values: chunks.Integers, pairs: tuple[PairKey, ...]) -> bytes:
+    def noted(keys: ShareKeys, index: int, values: chunks.Integers, pairs: tuple[PadKey, ...]) -> bytes:
         hidden.setdefault((keys.pad, index), set()).add(values.tobytes())
         return share_chunk(keys, index, values, pairs)
 

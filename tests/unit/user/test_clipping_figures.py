@@ -198,9 +198,11 @@ def histogram(lengths: np.ndarray, noise: float) -> Histogram:
 def test_the_cap_follows_lengths_and_noise() -> None:
     rng = np.random.default_rng(11)  # noqa: TID251 - made-up records, not noise, masks or keys
     seen = histogram(rng.gamma(4.0, 0.02, 5000), 10.0)
-    high, low = (clip_cap(seen, 10_000, 0.05, rho) for rho in (1e-2, 1e-9))
+    high, low = (clip_cap(seen, 5000, 10_000, 0.05, rho) for rho in (1e-2, 1e-9))
+    assert low is not None
+    assert high is not None
     assert 0.05 <= low < high < 0.5
-    assert clip_cap(seen, 10_000, 0.7, 1e-9) == 0.7
+    assert clip_cap(seen, 5000, 10_000, 0.7, 1e-9) == 0.7
     assert high in EDGES
 
 
@@ -208,11 +210,23 @@ def test_a_stray_bin_far_away_does_not_move_the_cap() -> None:
     rng = np.random.default_rng(12)  # noqa: TID251 - made-up records, not noise, masks or keys
     seen = histogram(rng.gamma(4.0, 0.02, 5000), 10.0)
     stray = replace(seen, counts=(*seen.counts[:-1], 60))
-    assert clip_cap(stray, 10_000, 0.05, 1e-3) == clip_cap(seen, 10_000, 0.05, 1e-3)
+    assert clip_cap(stray, 5000, 10_000, 0.05, 1e-3) == clip_cap(seen, 5000, 10_000, 0.05, 1e-3)
 
 
-def test_a_histogram_of_noise_gives_twice_the_norm() -> None:
-    assert clip_cap(Histogram(EDGES, (5,) * 49, 10.0), 100, 0.3, 1e-3) == 0.6
+def test_a_cap_covers_most_lengths_where_noise_hides_the_long_ones() -> None:
+    """Two short bins are seen; most of the 5,000 lengths are spread over longer ones, below the noise."""
+    counts = [0] * 49
+    counts[20:22] = [900, 800]
+    counts[22:40] = [183] * 18
+    seen = Histogram(EDGES, tuple(counts), 400.0)
+    found, fooled = (clip_cap(seen, counted, 10_000, 0.001, 1e-2) for counted in (5000, 1700))
+    assert found is not None
+    assert fooled is not None
+    assert found >= EDGES[38] > 8 * fooled
+
+
+def test_a_histogram_of_noise_gives_no_cap() -> None:
+    assert clip_cap(Histogram(EDGES, (5,) * 49, 10.0), 245, 100, 0.3, 1e-3) is None
 
 
 def test_the_encoder_says_how_long_clipped_records_were(make_manifest: MakeManifest) -> None:

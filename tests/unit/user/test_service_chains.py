@@ -67,10 +67,8 @@ class ChainWorld(UserWorld):
 
     delivered: set[str]
 
-    def open(self) -> None:
-        super().open()
-        self.workers = KeyMakers([])
-        object.__setattr__(self.service, "workers", self.workers)
+    def new_workers(self) -> KeyMakers:
+        return KeyMakers([])
 
     def run_chain(self, draft: dict[str, Any] = BASE, /, **options: Any) -> str:
         return str(

@@ -139,7 +139,7 @@ def test_a_pre_study_has_no_components(chain: Chain) -> None:
     for act in (model_facts, report_of, publish_study):
         with pytest.raises(ConflictError, match="a pre-study gives no components"):
             act(service, row.id)
-    facts = study_facts(row)
+    facts = study_facts(service, row)
     assert (facts["has_model"], facts["has_result"]) == (False, False)
     joint = chain.open(release="joint", **TERMS)
     with pytest.raises(ConflictError, match="gives components"):

@@ -25,7 +25,7 @@ from dpdpca_protocol.errors import (
     UsageError,
 )
 from dpdpca_protocol.messages.study_messages import SealedComponents
-from dpdpca_protocol.paillier.keys import KeyRules, SecretKey
+from dpdpca_protocol.paillier.keys import KeyRules, KeySearch, SecretKey
 from dpdpca_protocol.result.publication import encode_components, parse_components
 from dpdpca_protocol.terms.parties import KeyTerms, Party, ProxyParty
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES
@@ -50,14 +50,14 @@ STUDY = StudyId(bytes(range(32)))
 
 
 def test_a_worker_process_makes_a_key_and_tells_how_far_it_is() -> None:
-    told: list[float] = []
+    told: list[KeySearch] = []
     workers = BackgroundProcesses()
     made = workers.call(make_key, 512, bytes(32), KeyRules(512), progress=told.append)
     secret = SecretKey.from_bytes(made.secret)
     assert secret.public.bits == 512
     assert isinstance(made.public, KeyTerms)
     assert len(made.public.proof) == 8
-    assert told == sorted(told)
+    assert [told[0].primes, told[-1].primes] == [0, 2]
     assert "MadeKey(…)" in repr(made)
     workers.close()
 
@@ -65,9 +65,9 @@ def test_a_worker_process_makes_a_key_and_tells_how_far_it_is() -> None:
 def test_a_worker_that_nobody_waits_for_any_more_ends_without_a_word(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """As where the disk is too full to note how far a key is."""
+    """As where what it says cannot be used."""
 
-    def refuse(_part: float) -> None:
+    def refuse(_search: KeySearch) -> None:
         raise UnavailableError("storage-full", "no room")
 
     with pytest.raises(UnavailableError, match="no room"):

@@ -2,6 +2,8 @@
 
 import json
 import sqlite3
+import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -43,6 +45,7 @@ from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_runtime.identity_files import IdentityFiles
 from dpdpca_user.home import EnrolledProxy
 from dpdpca_user.offline import verify_evidence
+from dpdpca_user_service.driver import Driver
 from dpdpca_user_service.operations import (
     cancel_study,
     close_study,
@@ -54,7 +57,7 @@ from dpdpca_user_service.operations import (
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.steps import step
 from dpdpca_user_service.store.studies import StudyRow, StudyStore
-from dpdpca_user_service.work import MadeKey
+from dpdpca_user_service.work import MadeKey, make_key
 
 TOY_BITS = 512
 
@@ -122,7 +125,7 @@ def test_a_study_goes_from_draft_to_published_components(
     user: UserWorld, release: str, noise_by: str, suite: str
 ) -> None:
     row = user.create(release=release, noise_by=noise_by, suite=suite)
-    assert study_facts(row)["state"] == "drafted"
+    assert study_facts(user.service, row)["state"] == "drafted"
     row = user.advance_to(row, Stage.OPEN)
     assert row.study is not None
     values = user.deliver_all(row)
@@ -215,8 +218,8 @@ def test_an_unreachable_proxy_is_waited_for(user: UserWorld) -> None:
     row = user.advance(row)
     assert row.stage is Stage.DRAFTED
     assert row.problem_slug == "unreachable"
-    assert study_facts(row)["problem"]["type"] == "unreachable"
-    assert study_facts(row)["failure"] is None
+    assert study_facts(user.service, row)["problem"]["type"] == "unreachable"
+    assert study_facts(user.service, row)["failure"] is None
     user.world.start()
     row = user.advance_to(row, Stage.OPEN)
     assert row.problem is None
@@ -585,6 +588,58 @@ def damage(user: UserWorld, statement: str) -> None:
         assert connection.execute(statement).rowcount == 1
 
 
+def test_a_key_is_made_ahead_while_nothing_else_is_to_do(user: UserWorld) -> None:
+    """Not while a release is being opened. The next study uses this key."""
+    go_on = threading.Event()
+
+    def wait(name: str) -> None:
+        if name == "open_release":
+            assert go_on.wait(60)
+
+    row = fetched(user)
+    identity = user.world.user.public.ed25519
+    user.workers.keys[:] = [make_key(TOY_BITS, identity, KeyRules(TOY_BITS))]
+    user.workers.before = wait
+    driver = Driver(user.service, idle_seconds=0)
+    driver.start()
+    wait_for(lambda: "open_release" in user.workers.calls)
+    time.sleep(0.5)  # ten turns of the driver
+    assert "make_key" not in user.workers.calls
+    go_on.set()
+    wait_for(lambda: user.row(row.id).stage is Stage.PUBLISHED)
+    wait_for(lambda: user.service.study_keys.has_one_ahead)
+    driver.stop()
+    assert user.workers.calls.count("make_key") == 1
+    user.advance_to(user.create(features=[{"name": "other", "lower": 0, "upper": 1}]), Stage.OPEN)
+    assert user.workers.calls.count("make_key") == 1
+    assert not user.service.study_keys.has_one_ahead
+
+
+def test_no_key_is_made_ahead_before_the_service_has_been_idle_for_some_time(user: UserWorld) -> None:
+    driver = Driver(user.service, idle_seconds=3600)
+    driver.start()
+    time.sleep(0.3)
+    driver.stop()
+    assert user.workers.calls == []
+
+
+def test_an_idle_driver_survives_a_key_that_cannot_be_made(user: UserWorld) -> None:
+    def die(name: str) -> None:
+        raise UnavailableError("worker-died", "gone") if name == "make_key" else AssertionError(name)
+
+    user.workers.before = die
+    driver = Driver(user.service, idle_seconds=0)
+    driver.start()
+    wait_for(lambda: "make_key" in user.workers.calls)
+    time.sleep(0.3)
+    assert driver.is_alive
+    assert user.workers.calls == ["make_key"]  # it waits before it tries again
+    user.workers.before = lambda _name: None
+    driver.wake()
+    wait_for(lambda: user.service.study_keys.has_one_ahead)
+    driver.stop()
+
+
 @pytest.mark.parametrize("content", ["zeroblob(length(content))", "x'00'"])
 def test_a_stored_chunk_that_was_damaged_is_fetched_again(user: UserWorld, content: str) -> None:
     row = fetched(user)
@@ -738,6 +793,7 @@ def test_a_study_that_was_under_way_before_the_log_goes_on_and_verifies(
         connection.execute("DROP TABLE log")
         connection.execute("ALTER TABLE studies DROP COLUMN opened")
         connection.execute("ALTER TABLE studies DROP COLUMN cancel_due")
+        connection.execute("ALTER TABLE studies ADD COLUMN key_progress FLOAT NOT NULL DEFAULT 1")
         connection.execute("UPDATE alembic_version SET version_num = '0003'")
     user.open()
     user.service.store.note(user.row(row.id), opened=opened)

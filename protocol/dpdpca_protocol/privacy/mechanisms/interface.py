@@ -131,7 +131,7 @@ class Setting:
         blocks: the blocks of a pre-study, each with its fraction of what the release spends. The fractions
             add up to 1.
         clip_share: s, the fraction of ρ that each of the two numbers about clipping spends; 0 without them.
-        clip_bound: C, the largest squared length of a row that counts in the second number; 0 without it.
+        clip_bound: C, the most that a row can add to the second number; 0 without it.
     """
 
     quantity: Quantity
