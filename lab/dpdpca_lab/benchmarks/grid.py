@@ -3,7 +3,7 @@
 python -m dpdpca_lab.benchmarks.grid 5 --data FOLDER                  the grid, means of 5 runs
 python -m dpdpca_lab.benchmarks.grid 5 --data FOLDER --owners 5       five owners draw the noise
 
-The plain draft is the joint study that `dpdpca user study init` would write for the table without a sample.
+The plain draft is the joint study that `dpdpca user study init --single` would write.
 The central method is Analyze Gauss about the true mean with the best of several clip norms and one draw of
 noise. Mean and norm cost it nothing: no private method knows these numbers.
 """
