@@ -45,6 +45,7 @@ NORMS_FROM = 10.0
 
 _LONG, _LONG_MARGIN = 0.9, 1.05
 _MIDDLE = 0.5
+_LOWEST = 0.5
 _TWO_MODES = 0.75
 _NEXT_CLIP = 1.4
 _MOST_MISSING = 0.9
@@ -526,7 +527,7 @@ def _clip_of(results: Sequence[PreStudyResult], release: ReleaseKind) -> tuple[f
     nu = noise_over_signal(noise, last.encoded_features, rho, last.records)
     # Below the median is the tail of a noisy histogram, where a single stray bin can move a quantile far
     # away.
-    level = _TWO_MODES if has_two_modes(norms) else max(clip_quantile(nu), _MIDDLE)
+    level = _TWO_MODES if has_two_modes(norms) else max(clip_quantile(nu), _LOWEST)
     found = quantile(norms, level)
     assert found is not None, "the histogram has a median, so it has every quantile"
     return found, level
