@@ -45,7 +45,6 @@ NORMS_FROM = 10.0
 
 _LONG, _LONG_MARGIN = 0.9, 1.05
 _MIDDLE = 0.5
-_LOWEST = 0.5
 _TWO_MODES = 0.75
 _NEXT_CLIP = 1.4
 _MOST_MISSING = 0.9
@@ -525,9 +524,7 @@ def _clip_of(results: Sequence[PreStudyResult], release: ReleaseKind) -> tuple[f
         noise *= sqrt(last.noise_draws)
     rho = float(_rest(results)) * last.rho_total
     nu = noise_over_signal(noise, last.encoded_features, rho, last.records)
-    # Below the median is the tail of a noisy histogram, where a single stray bin can move a quantile far
-    # away.
-    level = _TWO_MODES if has_two_modes(norms) else max(clip_quantile(nu), _LOWEST)
+    level = _TWO_MODES if has_two_modes(norms) else clip_quantile(nu)
     found = quantile(norms, level)
     assert found is not None, "the histogram has a median, so it has every quantile"
     return found, level
