@@ -22,7 +22,7 @@ from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.identifiers import StudyId
-from dpdpca_user.planning.clipping import CLIP_SHARE, clip_cap
+from dpdpca_user.planning.clipping import CLIP_SHARE, clip_terms
 from dpdpca_user.planning.histograms import feature_scale, has_two_modes, mean_square, quantile
 from dpdpca_user.planning.noise import (
     GOOD_CENTRE_WEIGHT,
@@ -80,6 +80,7 @@ class NextRound:
     scale: tuple[float, ...] | None
     pre_studies: tuple[StudyId, ...]
     reasons: tuple[str, ...]
+    clip_share: str = CLIP_SHARE
     clip_cap: float | None = None
 
     @property
@@ -165,9 +166,9 @@ def next_round(results: Sequence[PreStudyResult], d: int) -> NextRound:
     if last.octaves is not None:
         return _after_scales(results)
     if last.pair_norms is not None:
-        return _with_clip_cap(_after_norms(results), results)
+        return _with_clip_terms(_after_norms(results), results)
     if last.total is not None:
-        return _with_clip_cap(_after_mean(results), results)
+        return _with_clip_terms(_after_mean(results), results)
     raise _not_a_chain("the last result contains nothing from which the next round can be chosen")
 
 
@@ -494,15 +495,15 @@ def _pairs(results: Sequence[PreStudyResult], reasons: tuple[str, ...]) -> NextR
     )
 
 
-def _with_clip_cap(chosen: NextRound, results: Sequence[PreStudyResult]) -> NextRound:
-    """The last round of a chain with its `clip_cap`, if a histogram shows one; any other round as it is."""
+def _with_clip_terms(chosen: NextRound, results: Sequence[PreStudyResult]) -> NextRound:
+    """The last round of a chain with what it asks about clipping; any other round as it is."""
     if not chosen.is_last:
         return chosen
     last, unit = results[-1], _unit_of_norms(chosen.release)
     rows = last.records // 2 if chosen.release is ReleaseKind.PAIRS else last.records
-    rho = float(chosen.rho_share * Fraction(CLIP_SHARE)) * last.rho_total
-    cap = clip_cap(_norms_of(results), last.records // 2, rows, chosen.clip_norm / unit, rho)
-    return chosen if cap is None else replace(chosen, clip_cap=unit * cap)
+    rho = float(chosen.rho_share) * last.rho_total
+    found = clip_terms(_norms_of(results), last.records // 2, rows, chosen.clip_norm / unit, rho)
+    return chosen if found is None else replace(chosen, clip_share=found.share, clip_cap=unit * found.cap)
 
 
 def _unit_of_norms(release: ReleaseKind) -> float:

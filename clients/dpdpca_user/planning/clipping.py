@@ -1,51 +1,63 @@
 """How a study asks what clipping did: for which part of ρ, and up to which length."""
 
-from math import hypot, sqrt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
 
+from dpdpca_user.planning.histograms import above_noise
 from dpdpca_user.planning.prestudy import Histogram
 
 CLIP_SHARE = "0.005"
 """The part of ρ that drafts give to each of the two numbers about clipping."""
+CLIP_SHARES = (CLIP_SHARE, "0.01", "0.02")
 
-_SIGMAS = 2.0
-_NEARLY_ALL = 0.95
-_UNSEEN = 2
-"""Bins above the last one that shows, each of which may hold as many rows as the noise hides."""
+_MISSED = 0.05
+_NOISE = 0.1
 
 
-def clip_cap(norms: Histogram, counted: int, rows: int, clip_norm: float, rho: float) -> float | None:
-    """The length up to which the squared lengths of clipped rows should be summed.
+@dataclass(frozen=True, slots=True)
+class ClipTerms:
+    """Members of a draft that ask what clipping did.
 
-    A short cap misses what longer rows have beyond it. A long one makes the noise large, because the noise
-    grows with the square of the cap. The best cap is the edge of the histogram with the smallest error of the
-    two together. Only bins that are connected with the highest one count, because others may be noise, unless
-    most lengths are in others.
+    Attributes:
+        share: `clip_share`.
+        cap: `clip_cap`, in the unit of the clip norm.
+    """
+
+    share: str
+    cap: float
+
+
+def clip_terms(norms: Histogram, counted: int, rows: int, clip_norm: float, rho: float) -> ClipTerms | None:
+    """What the last study of a chain should ask about clipping.
+
+    A cap that is too short misses what longer rows have beyond it, and nothing shows how much. So the cap is
+    the least edge beyond which a twentieth of all squared lengths lies at most. The share is the least one
+    with which the noise of the sum is a tenth of the total, or the largest.
 
     Args:
         norms: a released histogram of the rows' lengths, in the unit of `clip_norm`.
         counted: how many lengths it counts.
         rows: how many rows the study will have.
         clip_norm: r of the study.
-        rho: what the number spends.
+        rho: what the whole study spends.
 
     Returns:
-        The cap, at least `clip_norm`; None if the histogram shows nothing above its noise.
+        The terms; None if the histogram shows fewer than half of the lengths above its noise.
     """
-    peak = max(range(len(norms.counts)), key=lambda index: norms.counts[index])
-    least = _SIGMAS * norms.noise
-    if norms.counts[peak] < least:
+    counts = above_noise(norms)
+    if 2 * sum(counts) < max(counted, 1):
         return None
-    last = peak
-    while last + 1 < len(norms.counts) and (
-        norms.counts[last + 1] >= least or sum(norms.counts[: last + 1]) < _NEARLY_ALL * counted
-    ):
-        last += 1
-    counts = [float(max(count, 0)) for count in norms.counts[: last + 1]]
-    counts += [norms.noise] * min(_UNSEEN, len(norms.counts) - len(counts))
-    lengths = list(zip(counts, norms.edges, strict=False))
+    lengths = list(zip(counts, norms.edges, strict=True))
+    total = sum(count * edge**2 for count, edge in lengths)
+    edges = (edge for edge in norms.edges if edge >= clip_norm)
+    cap = next((edge for edge in edges if _beyond(lengths, edge) <= _MISSED * total), norms.edges[-1])
+    wanted = _NOISE * rows / sum(counts) * sum(count * min(edge, clip_norm) ** 2 for count, edge in lengths)
+    for share in CLIP_SHARES:
+        if cap**2 / sqrt(2 * float(share) * rho) <= wanted:
+            break
+    return ClipTerms(share, max(cap, clip_norm))
 
-    def error(cap: float) -> float:
-        missed = sum(count * max(edge**2 - cap**2, 0.0) for count, edge in lengths)
-        return hypot(missed * rows / sum(counts), cap**2 / sqrt(2 * rho))
 
-    return min((max(edge, clip_norm) for _, edge in lengths), key=error)
+def _beyond(lengths: Sequence[tuple[int, float]], cap: float) -> float:
+    return sum(count * max(edge**2 - cap**2, 0.0) for count, edge in lengths)

@@ -19,7 +19,7 @@ _BIN_MIDDLE = 2.0**-0.125
 
 def quantile(histogram: Histogram, level: float) -> float | None:
     """A quantile, interpolated within a bin; None if all bins are treated as empty."""
-    counts = _above_noise(histogram)
+    counts = above_noise(histogram)
     total = sum(counts)
     if total <= 0:
         return None
@@ -36,7 +36,7 @@ def mean_square(histogram: Histogram, most: float) -> float:
 
     Raises ZeroDivisionError if all bins are treated as empty.
     """
-    counts = _above_noise(histogram)
+    counts = above_noise(histogram)
     middles = (min(_BIN_MIDDLE * edge, most) for edge in histogram.edges)
     return sum(count * norm**2 for count, norm in zip(counts, middles, strict=True)) / sum(counts)
 
@@ -46,7 +46,7 @@ def has_two_modes(histogram: Histogram) -> bool:
 
     A valley is clear if it is below half of the smaller peak, and lower by more than six deviations of noise.
     """
-    counts = _above_noise(histogram)
+    counts = above_noise(histogram)
     for i, left in enumerate(counts):
         for j in range(i + _APART, len(counts)):
             smaller = min(left, counts[j])
@@ -63,7 +63,7 @@ def has_two_modes(histogram: Histogram) -> bool:
 def feature_scale(histogram: Histogram, pairs: int) -> float | None:
     """The scale s of a feature in its current unit, rounded up to a power of √2; None if the histogram shows
     only noise."""
-    kept = _above_noise(histogram)
+    kept = above_noise(histogram)
     square = sum(
         count * (_OCTAVE_MIDDLE * edge) ** 2 for count, edge in zip(kept, histogram.edges, strict=True)
     )
@@ -72,7 +72,7 @@ def feature_scale(histogram: Histogram, pairs: int) -> float | None:
     return float(2.0 ** (ceil(log2(square / pairs) - 1e-9) / 2))
 
 
-def _above_noise(histogram: Histogram) -> list[int]:
+def above_noise(histogram: Histogram) -> list[int]:
     """The counts, with 0 in every bin that is treated as empty."""
     counts, noise = histogram.counts, histogram.noise
     runs: list[list[int]] = [[]]

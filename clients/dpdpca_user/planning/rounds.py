@@ -17,7 +17,6 @@ from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.terms import SuiteName
 from dpdpca_protocol.wire.fields import decimal_text, malformed, read_list, real_of
 from dpdpca_user.planning.choice import Guess, NextRound, first_round, norm_study, norms_after_scales
-from dpdpca_user.planning.clipping import CLIP_SHARE
 from dpdpca_user.planning.noise import usual_norm, usual_offset
 from dpdpca_user.planning.prestudy import pre_study_draws
 
@@ -92,7 +91,7 @@ def round_draft(base: Mapping[str, Any], following: NextRound) -> dict[str, Any]
     if following.sum_weight:
         draft["sum_weight"] = following.sum_weight
     if following.is_last:
-        draft.setdefault("clip_share", CLIP_SHARE)
+        draft.setdefault("clip_share", following.clip_share)
         if following.clip_cap is not None and real_of(draft["clip_share"], "clip_share") > 0:
             draft["clip_cap"] = rounded_down(max(following.clip_cap * (1 + _STEP), following.clip_norm))
     if following.pre_studies:

@@ -2,9 +2,9 @@
 
 A release describes clipped records. If its study asks for it, the release also says how many rows were
 clipped (records, or differences of pairs), and how long they were together before that. This is enough to
-estimate the total before clipping, and by what factor it fell. Every variance is multiplied by this factor.
-That is exact for the total about the public centre. For single directions it is an approximation, because
-clipping shortens some directions more than others. All of this is post-processing.
+estimate the total before clipping, and by what factor it fell. That is exact for the total about the public
+centre. Single variances are multiplied by this factor, and the first ones by slightly more, because long rows
+lie along the first components more than others. That is an approximation. All of this is post-processing.
 """
 
 from collections.abc import Mapping
@@ -31,8 +31,8 @@ _SEEN = 3.0
 """Deviations of its noise above which the trace of a release says how long the clipped rows are."""
 _MOST_UNSURE = 0.5
 """A factor with a larger relative deviation than this is not told."""
-_USUAL_EXCESS, _USUAL_SPREAD = 0.2, 0.6
-_UNEVEN, _UNEVEN_BEND = 0.9, 4.0
+_UNEVEN, _UNEVEN_BEND = 1.0, 3.0
+_LEAN, _LEAN_UNTIL = 0.2, 4.0
 _NUMBERS = ("share", "share_deviation")
 _CORRECTED = ("factor", "factor_deviation", "total_variance", "total_variance_deviation")
 _PER_COMPONENT = ("variances", "deviations", "low", "high")
@@ -89,9 +89,9 @@ class ClippingFigures:
             )
         return (
             f"{said} Before clipping, the total variance was {self.factor:.3g} ± {self.factor_deviation:.2g}"
-            " times as large. Variances before clipping are the released ones times this factor. This is an"
-            " approximation where clipping shortened some directions more than others; their deviations allow"
-            " for that."
+            " times as large. Variances before clipping are the released ones times this factor, the first"
+            " ones times slightly more. This is an approximation, because clipping shortens some directions"
+            " more than others; the deviations allow for that."
         )
 
     def to_body(self) -> dict[str, Any]:
@@ -148,8 +148,7 @@ def assess_clipping(
 
     Source: about the public centre, rows have the total T before clipping and T − (Q − n·r²) after it, where
         n rows had the squared lengths Q in all and have length r now. The factor is the ratio of the two.
-        The uncertainty of single directions, and the usual factor for a share of clipped rows, were fitted
-        to real tables (docs/utility.md).
+        The factors of single directions, and their uncertainty, were fitted to real tables (docs/utility.md).
     Tested: tests/unit/user/test_clipping_figures.py, tests/statistical/test_clipping_figures.py.
     """
     if noisy.clipped is None:
@@ -169,7 +168,7 @@ def assess_clipping(
     if trace < _SEEN * trace_noise or total < _SEEN * noise:
         return unknown
     measured = (squares - rows * length) / trace, hypot(square_noise, row_noise * length) / trace
-    excess, deviation = _combined(measured, _usual_excess(rows / count, share_deviation))
+    excess, deviation = max(measured[0], 0.0), measured[1]
     factor = 1 + excess
     deviation = hypot(deviation, excess * trace_noise / trace)
     if deviation > _MOST_UNSURE * factor:
@@ -178,9 +177,10 @@ def assess_clipping(
     captured, released = components.captured[:k], components.eigenvalues[:k]
     lost = 1 - 1 / (factor + deviation)
     uneven = _UNEVEN * lost / (1 + _UNEVEN_BEND * lost)
-    variances = captured * factor
+    factors = 1 + excess * _lean(captured, total, excess)
+    variances = captured * factors
     deviations = np.sqrt(
-        (_CHOSEN * components.noise_scale * factor * _steepness(released, components.signals[:k])) ** 2
+        (_CHOSEN * components.noise_scale * factors * _steepness(released, components.signals[:k])) ** 2
         + variances**2 * (1 / count if noisy.of_pairs else 0)
         + (captured * deviation) ** 2
         + (variances * uneven) ** 2
@@ -214,30 +214,16 @@ def _trace_about_centre(noisy: NoisyScatter, figures: Figures, owners: int | Non
     return float(trace), sqrt(d * law.diagonal)
 
 
-def _usual_excess(share: float, deviation: float) -> tuple[float, float]:
-    """What the clipped share alone says about the factor minus 1, with its standard deviation.
+def _lean(captured: Floats, total: float, excess: float) -> Floats:
+    """By how much more a component lost than the total did, because long rows lie along the first components.
 
-    It says something only if part of the rows was clipped. A share that may be 1 may stand for any factor.
+    No component can have lost more than all that was lost. Where nearly all rows have one length, directions
+    kept their shares.
     """
-    if share + _SEEN * deviation >= 1:
-        return 0.0, float("inf")
-    share = max(share, 0.0)
-    usual = _USUAL_EXCESS * share / (1 - share)
-    spread = hypot(_USUAL_SPREAD * usual, _USUAL_EXCESS * deviation / (1 - share) ** 2)
-    return usual, spread
-
-
-def _combined(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
-    """The mean of two independent estimates at least 0, weighted by their precision, and its deviation.
-
-    The second one is left out if it says nothing, or if the first one contradicts it.
-    """
-    (one, one_spread), (two, two_spread) = first, second
-    if not isfinite(two_spread) or one - two > _SEEN * hypot(one_spread, two_spread):
-        return max(one, 0.0), one_spread
-    weight = two_spread**2 / (one_spread**2 + two_spread**2)
-    spread = one_spread * two_spread / hypot(one_spread, two_spread)
-    return max(weight * one + (1 - weight) * two, 0.0), spread
+    if not len(captured):
+        return captured
+    most = np.maximum(total, captured) / captured
+    return np.asarray(np.minimum(1 + _LEAN * captured / captured[0] / (1 + excess / _LEAN_UNTIL), most))
 
 
 def _steepness(released: Floats, signals: Floats) -> Floats:

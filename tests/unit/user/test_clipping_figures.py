@@ -19,7 +19,7 @@ from dpdpca_protocol.release.ciphers import UNENCRYPTED
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import Components, EncodedSpace, check_scatter, fit_components
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_user.planning.clipping import clip_cap
+from dpdpca_user.planning.clipping import clip_terms
 from dpdpca_user.planning.prestudy import Histogram
 from dpdpca_user.results.clipping import ClippingFigures, assess_clipping
 from dpdpca_user.results.reliability import CLIPPING_IS_ALLOWED_FOR, Reliability, assess_release
@@ -69,8 +69,9 @@ def test_without_noise_the_total_before_clipping_is_exact(
         assert found.factor == pytest.approx(1, abs=1e-3)
 
 
-def test_rows_that_keep_their_directions_have_exact_variances(make_manifest: MakeManifest) -> None:
-    """If the length of a row does not depend on its direction, every variance falls by the same factor."""
+def test_rows_that_keep_their_directions_have_nearly_exact_variances(make_manifest: MakeManifest) -> None:
+    """If the length of a row does not depend on its direction, every variance falls by the same factor. The
+    first ones get up to 10 % too much, because on real tables they lose more."""
     rng = np.random.default_rng(3)  # noqa: TID251 - made-up records, not noise, masks or keys
     directions = rows_about_centre(2)
     directions /= np.linalg.norm(directions, axis=1)[:, None]
@@ -83,7 +84,8 @@ def test_rows_that_keep_their_directions_have_exact_variances(make_manifest: Mak
     scatter = np.cov(rows / 8, rowvar=False)
     own = np.einsum("ki,ij,kj->k", components.vectors, scatter, components.vectors)[: len(found.variances)]
     assert len(own) >= 2
-    np.testing.assert_allclose(found.variances, own, rtol=0.05)
+    assert (0.95 * own < found.variances).all()
+    assert (found.variances < 1.1 * own).all()
     assert ((found.low < own) & (own < found.high)).all()
     assert (components.captured[: len(own)] < 0.5 * own).all()
 
@@ -195,38 +197,47 @@ def histogram(lengths: np.ndarray, noise: float) -> Histogram:
     return Histogram(EDGES, tuple(counts.tolist()), noise)
 
 
-def test_the_cap_follows_lengths_and_noise() -> None:
-    rng = np.random.default_rng(11)  # noqa: TID251 - made-up records, not noise, masks or keys
-    seen = histogram(rng.gamma(4.0, 0.02, 5000), 10.0)
-    high, low = (clip_cap(seen, 5000, 10_000, 0.05, rho) for rho in (1e-2, 1e-9))
-    assert low is not None
-    assert high is not None
-    assert 0.05 <= low < high < 0.5
-    assert clip_cap(seen, 5000, 10_000, 0.7, 1e-9) == 0.7
-    assert high in EDGES
+def lengths(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).gamma(4.0, 0.02, 5000)  # noqa: TID251 - made-up lengths, not secrets
+
+
+def test_the_cap_misses_a_twentieth_of_the_squares_at_most() -> None:
+    drawn = lengths(11)
+    terms = clip_terms(histogram(drawn, 10.0), 5000, 10_000, 0.05, 1e-2)
+    assert terms is not None
+    assert terms.cap in EDGES
+    beyond = np.maximum(drawn**2 - terms.cap**2, 0.0).sum()
+    assert beyond < 0.06 * (drawn**2).sum()
+    assert np.maximum(drawn**2 - (0.7 * terms.cap) ** 2, 0.0).sum() > 0.05 * (drawn**2).sum()
+    longer = clip_terms(histogram(drawn, 10.0), 5000, 10_000, 0.7, 1e-2)
+    assert longer is not None
+    assert 0.7 <= longer.cap <= 0.7 * 2**0.25
+
+
+def test_the_share_grows_until_the_sum_stands_out_of_its_noise() -> None:
+    seen, found = histogram(lengths(11), 10.0), []
+    for rho in (1.0, 1e-2, 6e-3, 1e-6):
+        terms = clip_terms(seen, 5000, 10_000, 0.05, rho)
+        assert terms is not None
+        found.append(terms.share)
+        noise = terms.cap**2 / (2 * float(terms.share) * rho) ** 0.5
+        assert (noise <= 0.1 * 10_000 * 0.05**2) or terms.share == "0.02"
+    assert found == ["0.005", "0.01", "0.02", "0.02"]
 
 
 def test_a_stray_bin_far_away_does_not_move_the_cap() -> None:
-    rng = np.random.default_rng(12)  # noqa: TID251 - made-up records, not noise, masks or keys
-    seen = histogram(rng.gamma(4.0, 0.02, 5000), 10.0)
-    stray = replace(seen, counts=(*seen.counts[:-1], 60))
-    assert clip_cap(stray, 5000, 10_000, 0.05, 1e-3) == clip_cap(seen, 5000, 10_000, 0.05, 1e-3)
+    seen = histogram(lengths(12), 30.0)
+    stray = replace(seen, counts=(*seen.counts[:-1], 100))
+    assert clip_terms(stray, 5000, 10_000, 0.05, 1e-3) == clip_terms(seen, 5000, 10_000, 0.05, 1e-3)
 
 
-def test_a_cap_covers_most_lengths_where_noise_hides_the_long_ones() -> None:
-    """Two short bins are seen; most of the 5,000 lengths are spread over longer ones, below the noise."""
+def test_a_histogram_that_shows_less_than_half_of_the_lengths_gives_no_cap() -> None:
     counts = [0] * 49
     counts[20:22] = [900, 800]
-    counts[22:40] = [183] * 18
-    seen = Histogram(EDGES, tuple(counts), 400.0)
-    found, fooled = (clip_cap(seen, counted, 10_000, 0.001, 1e-2) for counted in (5000, 1700))
-    assert found is not None
-    assert fooled is not None
-    assert found >= EDGES[38] > 8 * fooled
-
-
-def test_a_histogram_of_noise_gives_no_cap() -> None:
-    assert clip_cap(Histogram(EDGES, (5,) * 49, 10.0), 245, 100, 0.3, 1e-3) is None
+    seen = Histogram(EDGES, tuple(counts), 100.0)
+    assert clip_terms(seen, 5000, 10_000, 0.001, 1e-2) is None
+    assert clip_terms(seen, 3000, 10_000, 0.001, 1e-2) is not None
+    assert clip_terms(Histogram(EDGES, (5,) * 49, 10.0), 245, 100, 0.3, 1e-3) is None
 
 
 def test_the_encoder_says_how_long_clipped_records_were(make_manifest: MakeManifest) -> None:
