@@ -187,6 +187,15 @@ def test_a_histogram_that_shows_nothing_leaves_one_length() -> None:
     assert following.clip_norm == pytest.approx(sqrt(D) / 1024)
 
 
+def test_a_mean_after_a_histogram_that_shows_nothing_leaves_one_length_too() -> None:
+    """An earlier version believed single bins, and may have asked for a mean."""
+    silent = result(norms=histogram({3: 3}), pair_norms=histogram({3: 3}))
+    following = next_round([silent, mean_study(2, [silent], 0.1)], D)
+    assert (following.release, following.rho_share) == (ReleaseKind.PAIRS, Fraction(17, 20))
+    seen = replace(silent, pair_norms=histogram({40: 5000}))
+    assert next_round([seen, mean_study(2, [seen], 0.1)], D).release is not ReleaseKind.PAIRS
+
+
 def test_a_bin_of_noise_far_from_the_peak_is_not_believed() -> None:
     peak = {39: 300, 40: 500, 41: 100}
     stray = histogram(peak | {5: 90, 48: 90}, noise=30.0)
@@ -195,6 +204,7 @@ def test_a_bin_of_noise_far_from_the_peak_is_not_believed() -> None:
     assert quantile(histogram({5: 90}, noise=30.0), 0.5) is None
     assert mean_square(histogram({40: 10}), 9.0) == pytest.approx(EDGES[40] ** 2 * 2**-0.25)
     assert mean_square(histogram({40: 10}), 0.1) == pytest.approx(0.01)
+    assert mean_square(histogram({5: 2}), 9.0) == 0
 
 
 def test_scales_move_units_and_end_in_pairs() -> None:

@@ -274,7 +274,8 @@ def _after_mean(results: Sequence[PreStudyResult]) -> NextRound:
     last, norms = results[-1], _norms_of(results)
     assert last.total is not None
     middle = quantile(norms, _MIDDLE)
-    assert middle is not None, "a mean study follows a norm study that showed something"
+    if middle is None:  # an earlier version read more into this histogram
+        return _one_length(results, last.encoded_features, None, last.records)
     noise = last.total.noise * sqrt(last.encoded_features)
     shift = sqrt(max(sum(value**2 for value in last.total.mean) - noise**2, 0.0))
     missing = _missing_share(results)
@@ -394,6 +395,8 @@ def _missing_share(results: Sequence[PreStudyResult]) -> float:
     about_mean, about_centre = (
         mean_square(histogram, first.clip_norm) for histogram in (_norms_of(results), norms)
     )
+    if not about_centre:
+        return 0.0
     return min(max(1 - (moved + about_mean) / about_centre, 0.0), _MOST_MISSING)
 
 

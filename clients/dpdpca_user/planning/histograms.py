@@ -32,13 +32,11 @@ def quantile(histogram: Histogram, level: float) -> float | None:
 
 
 def mean_square(histogram: Histogram, most: float) -> float:
-    """The mean of squared norms, in which a norm above `most` counts as `most`.
-
-    Raises ZeroDivisionError if all bins are treated as empty.
-    """
+    """The mean of squared norms, in which a norm above `most` counts as `most`; 0 if all bins are treated as
+    empty."""
     counts = above_noise(histogram)
     middles = (min(_BIN_MIDDLE * edge, most) for edge in histogram.edges)
-    return sum(count * norm**2 for count, norm in zip(counts, middles, strict=True)) / sum(counts)
+    return sum(count * norm**2 for count, norm in zip(counts, middles, strict=True)) / max(sum(counts), 1)
 
 
 def has_two_modes(histogram: Histogram) -> bool:
