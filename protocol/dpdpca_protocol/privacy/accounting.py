@@ -119,6 +119,36 @@ def rho_of_shares(shares: int, least_variance: Fraction, coordinates: int) -> Fr
     return Fraction(math.ceil(total * _SHARES_GRID), _SHARES_GRID)
 
 
+def best_guess(rho: Fraction, epsilon: Fraction, delta: Fraction, apart: Fraction) -> Fraction:
+    """The largest chance with which anybody tells which of two equally likely neighbours gave a release,
+    rounded up by a relative error below 2⁻⁸⁰.
+
+    Args:
+        rho: ρ > 0 of the ideal release, for zCDP.
+        epsilon, delta: what is proved for the whole release, with every part of δ.
+        apart: by how much the total variation distance of neighbours can exceed that of the ideal release.
+
+    Returns:
+        The least of three sound bounds, from above 1/2 up to 1.
+
+    Guarantee: the chance of the best guess is (1 + TV)/2, with TV the total variation distance. (ε, δ) gives
+        (1 + TV)/2 ≤ (e^ε + δ)/(e^ε + 1). ρ bounds the Kullback–Leibler divergence, so TV ≤ √(ρ/2), and
+        TV ≤ √(1 − e^(−ρ)).
+    Source: Kairouz, Oh, Viswanath 2015; Pinsker's and Bretagnolle and Huber's inequalities (Tsybakov 2009,
+        section 2.4); Bun, Steinke 2016; docs/claims.md, C3.
+    Tested: tests/unit/test_best_guess.py, against exact laws and the audit's game.
+    """
+    if rho <= 0:
+        raise UsageError("bad-argument", "ρ must be above 0")
+    with gmpy2.context(precision=_PRECISION):
+        r, eps = mpfr(gmpy2.mpq(rho)), mpfr(gmpy2.mpq(min(epsilon, Fraction(100))))
+        distance = _exact(min(gmpy2.sqrt(r / 2), gmpy2.sqrt(-gmpy2.expm1(-r))))
+        exponential = _exact(gmpy2.exp(eps))
+    by_rho = (1 + distance + apart) / 2
+    by_epsilon = Fraction(1) if epsilon > 100 else 1 - (1 - delta) / (1 + exponential)
+    return min(by_rho * (1 + _MARGIN), by_epsilon * (1 + _MARGIN), Fraction(1))
+
+
 def delta_of_tails(epsilon: Fraction) -> Fraction:
     """(2 + e^ε)·2⁻⁸⁰, rounded up, at most 1: the δ for tails of the noise and re-randomisation from a pool.
 

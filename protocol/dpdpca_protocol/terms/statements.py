@@ -8,6 +8,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, Self
 
+from dpdpca_protocol.privacy.accounting import best_guess
 from dpdpca_protocol.privacy.mechanisms import Guarantee, Quantity, SharedGaussian
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
@@ -99,6 +100,19 @@ def result_guarantee(manifest: Manifest) -> Guarantee:
     if manifest.rho_share == 1:
         return proved
     return replace(proved, epsilon=manifest.epsilon, delta=manifest.delta)
+
+
+def best_guess_of(manifest: Manifest) -> Fraction:
+    """The largest chance, rounded up, with which somebody who sees the result of a study tells which of two
+    equally likely records an owner has; the reader may know all other records.
+
+    In a chain, it covers all rounds, like `result_guarantee`.
+    """
+    figures, proved = manifest.figures, result_guarantee(manifest)
+    if manifest.rho_share == 1:
+        apart = figures.delta_mask + figures.event.extra_delta
+        return best_guess(figures.rho, proved.epsilon, proved.delta, apart)
+    return best_guess(figures.rho_total, proved.epsilon, proved.delta, proved.delta - figures.delta_zcdp)
 
 
 def round_privacy(manifest: Manifest) -> tuple[Fraction, Fraction]:
