@@ -15,7 +15,8 @@ from dpdpca_owner.accounts.bookkeeping import begin_sending, reserve
 from dpdpca_owner.accounts.charge import Charge
 from dpdpca_owner.accounts.spending import check_data_set, check_own, foresee
 from dpdpca_owner.blinding import check_not_recovered
-from dpdpca_owner.consent import ConsentSheet, DryRun
+from dpdpca_owner.consent import ConsentSheet
+from dpdpca_owner.dry_run import DryRun
 from dpdpca_owner.home import Owner, OwnerHome
 from dpdpca_owner.policy import Policy
 from dpdpca_owner.projection import open_components, project, record_count, save_model
@@ -203,7 +204,9 @@ def _sheet(
     judged = policy.judge(opened.manifest, desk.owner.key.public.ed25519, opened.compared)
     dry_run = None
     if contribution is not None:
-        dry_run = DryRun(contribution.columns, contribution.report, contribution.notes)
+        dry_run = DryRun(
+            contribution.columns, contribution.report, contribution.notes, contribution.suspected_units
+        )
     return ConsentSheet(opened, desk.owner, str(address), judged, spending, dry_run, chain)
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 from dpdpca_owner.accounts.approvals import Chain
 from dpdpca_owner.accounts.spending import Spending
+from dpdpca_owner.dry_run import DryRun
 from dpdpca_owner.home import Owner
 from dpdpca_owner.policy import PolicyLine
 from dpdpca_owner.study_checks import OpenedStudy, is_participant
+from dpdpca_owner.summary import Summary
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.messages.share import CHUNK_OVERHEAD_BYTES
-from dpdpca_protocol.records.encoding import BatchReport
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Participant
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements
@@ -84,48 +85,6 @@ _MASKED_CONTENTS = (BlockName.COUNT, BlockName.SUM, BlockName.SECOND_MOMENT)
 
 
 @dataclass(frozen=True, slots=True)
-class DryRun:
-    """What the manifest's rules do to the owner's data. This result stays on this machine.
-
-    Attributes:
-        columns: the owner's column for each feature.
-        report: how many records were read, dropped and clipped.
-        notes: one sentence for each thing that is unusual but accepted.
-    """
-
-    columns: tuple[str, ...]
-    report: BatchReport
-    notes: tuple[str, ...]
-
-    def to_json(self, manifest: Manifest) -> dict[str, Any]:
-        report = self.report
-        return {
-            "records": report.records,
-            "records_that_count": report.accepted,
-            "records_dropped": report.dropped,
-            "records_clipped": report.clipped,
-            "notes": list(self.notes),
-            "features": [
-                {
-                    "name": feature.name,
-                    "column": column,
-                    "missing": missing,
-                    "unusable": unusable,
-                    "out_of_bounds": outside,
-                }
-                for feature, column, missing, unusable, outside in zip(
-                    manifest.features,
-                    self.columns,
-                    report.missing,
-                    report.unusable,
-                    report.out_of_bounds,
-                    strict=True,
-                )
-            ],
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class ConsentSheet:
     """The facts about one study for one owner.
 
@@ -151,6 +110,16 @@ class ConsentSheet:
     def sealed_bytes(self) -> int:
         figures = self.manifest.figures
         return figures.share_bytes + figures.chunk_count * CHUNK_OVERHEAD_BYTES
+
+    def summary(self) -> Summary:
+        """The box at the top of the sheet."""
+        named = [each.ed25519 for each in self.manifest.participants]
+        others = [ed25519 for ed25519 in named if ed25519 != self.owner.key.public.ed25519]
+        compared = sum(ed25519 in self.study.compared for ed25519 in others)
+        stops = [f"This owner cannot join: {line.text}." for line in self.judged if not line.holds]
+        if not is_participant(self.manifest, self.owner):
+            stops.append("This owner cannot join: the study does not name it.")
+        return Summary.of(self.manifest, self.sealed_bytes, compared, self.dry_run, stops)
 
     def who_asks(self) -> list[str]:
         user = self.manifest.user
@@ -435,6 +404,7 @@ class ConsentSheet:
             "study": self.study.signed.study_id.hex(),
             "address": self.address,
             "title": manifest.title,
+            "summary": self.summary().to_json(),
             "purpose": manifest.purpose,
             "user": {
                 "name": user.name,

@@ -236,6 +236,9 @@ def join(
         need_terminal("consent")
         if not typer.confirm("Send this share?", err=True):
             raise PolicyError("not-consented", "you did not consent, and nothing was sent")
+    elif not as_json:
+        for warning in prepared.sheet.summary().warnings:
+            say(f"WARNING: {warning}")
     figures = prepared.manifest.figures
     with watching(
         figures.ciphertext_count or figures.value_count, prepared.sheet.sealed_bytes, quiet=as_json
@@ -259,6 +262,7 @@ def join(
             if count
         },
         "notes": list(prepared.contribution.notes),
+        "warnings": list(prepared.sheet.summary().warnings),
         "sent_chunks": settled.sent_chunks,
         "sent_bytes": settled.sent_bytes,
     }

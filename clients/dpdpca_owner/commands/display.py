@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
+from rich.panel import Panel
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -23,8 +24,10 @@ from rich.table import Table
 from rich.text import Text
 
 from dpdpca_owner.accounts.charge import Charge, Spend, SpendState
-from dpdpca_owner.consent import ConsentSheet, DryRun
+from dpdpca_owner.consent import ConsentSheet
+from dpdpca_owner.dry_run import DryRun
 from dpdpca_owner.reports import Report, Unread
+from dpdpca_owner.summary import Summary
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.result.components import BELOW_THE_EDGE, Components
 from dpdpca_protocol.study import StudyState
@@ -39,6 +42,7 @@ def show_sheet(sheet: ConsentSheet, console: Console) -> None:
     manifest = sheet.manifest
     console.print(Text(manifest.title, style="bold"))
     console.print(Text(f"study {sheet.study.signed.study_id.hex()}", style="dim"))
+    console.print(_summary_box(sheet.summary()))
     sections: Sequence[tuple[str, Sequence[str]]] = (
         ("Who asks", sheet.who_asks()),
         ("Why", [manifest.purpose]),
@@ -60,6 +64,19 @@ def show_sheet(sheet: ConsentSheet, console: Console) -> None:
         _show_features(manifest, console)
     else:
         show_dry_run(sheet.dry_run, manifest, console)
+
+
+def _summary_box(summary: Summary) -> Panel:
+    """What matters most. Warnings stand first, because they may end the reading."""
+    text = Text("\n").join(
+        [
+            *(Text(f"WARNING: {warning}\n", style="bold red") for warning in summary.warnings),
+            Text.assemble(("What leaves\n", "bold"), summary.leaves, "\n"),
+            Text.assemble(("What ε means\n", "bold"), summary.meaning, "\n"),
+            Text.assemble(("Who together could learn more\n", "bold"), "\n".join(summary.together)),
+        ]
+    )
+    return Panel(text, title="What matters most", title_align="left", padding=(1, 2))
 
 
 def _show_features(manifest: Manifest, console: Console) -> None:

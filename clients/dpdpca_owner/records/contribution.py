@@ -12,6 +12,7 @@ from dpdpca_owner.records.notes import notes_on
 from dpdpca_owner.records.open import open_source, read_batches
 from dpdpca_owner.records.shuffle import Shuffle
 from dpdpca_owner.records.source import DataLocation
+from dpdpca_owner.records.units import UnitCheck
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.records.block_sums import BlockSums, new_sums
@@ -36,6 +37,7 @@ class Contribution:
         content: the number and fingerprint by which the ledger recognises the records.
         digest: digest of the integers. It never leaves this machine, because it could confirm a guess.
         noise_seed: the seed of this owner's noise on these integers in this study.
+        suspected_units: one sentence for each feature that seems to be in another unit than the study's.
     """
 
     columns: tuple[str, ...]
@@ -45,6 +47,7 @@ class Contribution:
     content: Content
     digest: Digest
     noise_seed: bytes = field(repr=False)
+    suspected_units: tuple[str, ...] = ()
 
     def own_noise(self) -> Samplers:
         """Where this owner's noise comes from, always beginning anew with the same draws."""
@@ -83,12 +86,14 @@ def read_contribution(
         seed = pairing_seed(key, manifest.study_id)
         shuffle = Shuffle(encoder.encoded_features, seed, spool or Path(gettempdir()))
     report = BatchReport.empty(len(manifest.features))
+    units = UnitCheck(manifest.features)
     source = open_source(location, manifest.features)
     found = match_columns(source.names, manifest.features)
     fingerprint = RecordsFingerprint(key)
     for columns in read_batches(source, manifest.features, fingerprint.add):
         encoded = encoder.encode(columns, report.records)
         report += encoded.report
+        units.add(columns)
         if report.accepted > manifest.max_records:
             raise InputError(
                 "too-many-records",
@@ -115,7 +120,9 @@ def read_contribution(
     notes = notes_on(source.names, found, manifest, sums, report)
     digest = Digest.of(b"dpdpca/moments\x00" + sums.to_bytes())
     noise_seed = owners_noise_seed(key, manifest.study_id, digest)
-    return Contribution(columns_used, sums, report, notes, fingerprint.content, digest, noise_seed)
+    return Contribution(
+        columns_used, sums, report, notes, fingerprint.content, digest, noise_seed, units.suspected()
+    )
 
 
 def _add_pairs(sums: BlockSums, shuffle: Shuffle) -> None:
