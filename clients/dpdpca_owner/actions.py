@@ -22,6 +22,7 @@ from dpdpca_owner.policy import Policy
 from dpdpca_owner.projection import open_components, project, record_count, save_model
 from dpdpca_owner.records.contribution import Contribution, read_contribution
 from dpdpca_owner.records.source import DataLocation
+from dpdpca_owner.sample_share import check_sample_folder, write_sample
 from dpdpca_owner.share_chunks import prepare_randomizers
 from dpdpca_owner.study_checks import (
     OpenedStudy,
@@ -33,7 +34,13 @@ from dpdpca_owner.study_checks import (
 )
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_owner.upload import Sending, Settled, ShareSender, Watcher, check_open, worker_count
-from dpdpca_protocol.errors import AuthenticationError, ConflictError, NotFoundError, PolicyError
+from dpdpca_protocol.errors import (
+    AuthenticationError,
+    ConflictError,
+    NotFoundError,
+    PolicyError,
+    UsageError,
+)
 from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules
 from dpdpca_protocol.randomness import OS_RANDOMNESS
@@ -168,13 +175,32 @@ def review(
     data_set: str | None = None,
     *,
     strict: bool = False,
+    save: Path | None = None,
 ) -> ConsentSheet:
-    """The consent sheet of a study, with a dry run if data is given. None of the data is sent."""
+    """The consent sheet of a study, with a dry run if data is given. None of the data is sent.
+
+    Args:
+        desk: this owner.
+        address: of the study.
+        location: the owner's data, or None.
+        data_set: the name that the owner gives to its records, or None.
+        strict: stop at a value that its feature does not take.
+        save: a new folder for a sample of what would leave, made with throw-away keys; needs data.
+
+    Raises:
+        UsageError: `no-data`, `folder-in-use`.
+    """
+    if save is not None:
+        if location is None:
+            raise UsageError("no-data", "a sample needs data", "give --data FILE as well")
+        check_sample_folder(save)
     with desk.study(address) as (desk, client, opened):
         opened = check_names(opened, desk.home, desk.owner, client)
     contribution = None
     if location is not None:
         contribution = _read(desk, opened.manifest, location, strict)
+        if save is not None:
+            write_sample(save, opened.signed, contribution, OS_RANDOMNESS, desk.key_rules)
     return _sheet(desk, address, opened, desk.home.policy(), contribution, data_set)
 
 

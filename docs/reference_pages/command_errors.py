@@ -115,6 +115,7 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Other users may read or change a private file.",
         "Run the `chmod` command in the message.",
     ),
+    "folder-in-use": ("The folder for a sample exists and is not empty.", "Name a new folder."),
     "folder-not-private": (
         "Other users may write to a private folder.",
         "Run the `chmod` command in the message.",

@@ -160,6 +160,13 @@ def review(
     decimal: Decimal = ".",
     dataset: Dataset = None,
     strict: Strict = False,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            help="A new folder for a sample of what would leave, made with throw-away keys. It needs data. No"
+            " command can send it."
+        ),
+    ] = None,
     home: Home = None,
     ca_file: CaFile = None,
     passphrase_file: Passphrase = None,
@@ -172,11 +179,13 @@ def review(
     has_data = data is not None or query is not None or data_url_file is not None
     location = locate(data, query, data_url_file, encoding, decimal) if has_data else None
     desk = open_desk(home, ca_file, passphrase_file)
-    sheet = actions.review(desk, parse_address(address), location, dataset, strict=strict)
+    sheet = actions.review(desk, parse_address(address), location, dataset, strict=strict, save=save)
     if as_json:
         print_facts(True, sheet.to_json(), "")
     else:
         show_sheet(sheet, make_console())
+    if save is not None:
+        say(f"a sample of what would leave is in {save}; its keys were thrown away, so nobody can use it")
 
 
 @app.command(epilog=f"Example: dpdpca owner prepare {_STUDY}")

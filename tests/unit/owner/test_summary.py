@@ -163,7 +163,7 @@ def test_many_clipped_records_are_a_warning(
 
 
 def test_warnings_are_shown_and_decide_nothing(make_scene: MakeScene) -> None:
-    """Heights in metres instead of centimetres, and all records clipped: the owner can join, even strictly."""
+    """Heights in metres instead of centimetres, all records clipped: the owner can join, even strictly."""
     features = [
         {"name": "height", "lower": 0, "upper": 250, "unit": "cm"},
         {"name": "age", "lower": 0, "upper": 9},
