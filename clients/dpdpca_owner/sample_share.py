@@ -1,8 +1,9 @@
 """Writes a sample of what would leave this machine, made with throw-away keys. Nothing is sent.
 
 The sample has the files, the sizes and the form of a real share of the same records. Every key in it is made
-for it and forgotten: those of the owner, of the proxy, of the study, and between the owners. So nobody can
-open the sample, nobody accepts it, and it does not show whose it is.
+for it and forgotten: those of the owner, of the proxy, of the data user and of the study. So nobody can open
+the sample, nobody accepts it, and it does not show whose it is. The masks of a blinded study are left out:
+pads alone hide the values, and the form is the same.
 """
 
 from dataclasses import replace
@@ -13,9 +14,9 @@ from dpdpca_owner.records.contribution import Contribution
 from dpdpca_owner.share_chunks import repeatable_chunks, share_chunks, share_values
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.messages.log import EMPTY
 from dpdpca_protocol.messages.share import ShareStatement
 from dpdpca_protocol.pads.keys import PadsSecret
-from dpdpca_protocol.pads.streams import KEY_BYTES, PadKey
 from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.paillier.proof import KeyProof
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT
@@ -81,8 +82,7 @@ def write_sample(
         if study.suite.is_repeatable:
             begun = study.suite.begin(owner.public.party_id, _VERSION, randomness)
             values = share_values(study, contribution.sums, EXACT)
-            pairs = _pairs(study.manifest, randomness)
-            chunks = repeatable_chunks(study.suite, begun, values, randomness, pairs=pairs)
+            chunks = repeatable_chunks(study.suite, begun, values, randomness)
         else:
             place = StudyFolder(Path(unsealed) / "study", study.study_id)
             chunks = share_chunks(study, contribution.sums, EXACT, place, randomness)
@@ -91,15 +91,15 @@ def write_sample(
             digests.append(Digest.of(chunk))
             sealed = seal(chunk, proxy.public.sealing_key, chunk_info(*ids, index))
             write_private(folder / f"chunk-{index}.bin", sealed)
-    heads = [Digest(randomness.bytes(32)) for _ in range(2)]
     statement = ShareStatement(
         study.study_id,
         owner.public.ed25519,
         _VERSION,
         tuple(digests),
         owner.public.sealing_key,
-        *heads,
-        begun.pad,
+        proxy_log=EMPTY,
+        log=Digest.of(study.study_id),  # as long as the head of a ledger
+        pad=begun.pad,
     ).sign(owner)
     write_private(folder / "statement.json", statement.encoded)
     write_private(folder / "README.txt", _ABOUT.format(title=signed.manifest.title).encode())
@@ -127,9 +127,3 @@ def _new_key(key: StudyKey, randomness: Randomness, key_rules: KeyRules) -> Stud
     if isinstance(key, PadsKeyTerms):
         return PadsKeyTerms(PadsSecret.generate(randomness).public)
     return KeyTerms.of(generate_secret_key(key.bits, randomness, rules=key_rules).public, KeyProof(()))
-
-
-def _pairs(manifest: Manifest, randomness: Randomness) -> tuple[PadKey, ...]:
-    """New keys between this owner and each other one of a blinded study."""
-    others = manifest.min_owners - 1 if manifest.is_blinded else 0
-    return tuple(PadKey(randomness.bytes(KEY_BYTES), adds=bool(index % 2)) for index in range(others))

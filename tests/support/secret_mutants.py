@@ -81,6 +81,7 @@ SECRETS = {
     "dpdpca_protocol/paillier/primes.py _uniform_prime": "test_factors_below_primes_differ",
     "dpdpca_user_service/work.py make_key": "test_each_study_has_its_own_key",
     "dpdpca_owner/actions.py work_ahead": "owner/test_own_secrets.py::test_what_is_made_ahead_differs",
+    "dpdpca_owner/actions.py review": "owner/test_own_secrets.py::test_no_two_samples_are_alike",
     "dpdpca_owner/upload.py ShareSender.__init__": "owner/test_own_secrets.py::test_no_two_shares_are_alike",
     # the re-randomisers of a masked release: pool, exponents, mask
     "dpdpca_protocol/paillier/residues.py ResidueProducts.random_steps": "test_products_of_a_pool_differ",

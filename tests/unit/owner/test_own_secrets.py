@@ -9,6 +9,9 @@ from owner_scene import MakeScene, Scene
 
 from dpdpca_owner import actions, recovery
 from dpdpca_owner.upload import Watcher
+from dpdpca_protocol.messages.share import ShareStatement
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.signing import verify_statement
 
 
 def done_twice(make_scene: MakeScene, tmp_path: Path, act: Callable[[Scene], Any]) -> list[Any]:
@@ -30,6 +33,19 @@ def test_what_is_made_ahead_differs(make_scene: MakeScene, tmp_path: Path) -> No
     first, second = done_twice(make_scene, tmp_path, prepared)
     assert first
     assert first != second
+
+
+def test_no_two_samples_are_alike(make_scene: MakeScene, tmp_path: Path) -> None:
+    """Without the owner's noise, the same pads would give the same chunks."""
+    scene = make_scene(suite="pads")
+    digests: list[Digest] = []
+    for number in range(2):
+        folder = tmp_path / f"sample {number}"
+        actions.review(scene.desk, scene.address, scene.location, save=folder)
+        statement = verify_statement("share", (folder / "statement.json").read_bytes())
+        digests += ShareStatement.parse(statement).chunk_digests
+    assert len(digests) >= 2
+    assert len(set(digests)) == len(digests)
 
 
 def test_no_two_shares_are_alike(make_scene: MakeScene, tmp_path: Path) -> None:

@@ -122,6 +122,15 @@ def test_the_box_comes_first_and_states_the_chance(make_scene: MakeScene) -> Non
     assert facts["warnings"] == []
 
 
+def test_the_page_for_data_managers_shows_the_box_as_it_is(make_scene: MakeScene) -> None:
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "data-manager.md"
+    printed = page.read_text(encoding="utf-8").split("```text\n")[1].split("```")[0]
+    box = shown(actions.review(*_review(make_scene(**BLINDED)))).split("Who asks")[0]
+    lines = [line for line in printed.splitlines() if line]
+    assert len(lines) == 9
+    assert [line for line in lines if line not in box] == []
+
+
 def _review(scene: Any) -> tuple[Any, Any, None]:
     return scene.desk, scene.address, None
 
