@@ -56,10 +56,10 @@ _FAHRENHEIT = frozenset({"°f", "f", "fahrenheit", "degf", "℉"})
 _POWERS = range(1, 7)
 
 _CONVERSIONS = (
-    _Conversion(2.54, "converted from inches to centimetres (times 2.54)", _METRIC_LENGTHS),
-    _Conversion(1 / 2.54, "converted from centimetres to inches (divided by 2.54)", _INCHES),
-    _Conversion(0.45359237, "converted from pounds to kilograms (times 0.4536)", _KILOGRAMS),
-    _Conversion(1 / 0.45359237, "converted from kilograms to pounds (divided by 0.4536)", _POUNDS),
+    _Conversion(2.54, "multiplied by 2.54 (inches to centimetres)", _METRIC_LENGTHS),
+    _Conversion(1 / 2.54, "divided by 2.54 (centimetres to inches)", _INCHES),
+    _Conversion(0.45359237, "multiplied by 0.4536 (pounds to kilograms)", _KILOGRAMS),
+    _Conversion(1 / 0.45359237, "divided by 0.4536 (kilograms to pounds)", _POUNDS),
     _Conversion(1 / 1.8, "converted from °F to °C", _CELSIUS, -32 / 1.8),
     _Conversion(1.8, "converted from °C to °F", _FAHRENHEIT, 32.0),
     *(_Conversion(float(10**power), f"multiplied by {10**power:,}") for power in _POWERS),
@@ -153,8 +153,10 @@ def _said(feature: Feature, seen: _Seen) -> str | None:
     where = "outside the bounds" if seen.is_outside else "in a far corner of the bounds"
     share = "Most" if seen.is_outside else "Nearly all"
     unit = f" {feature.unit}" if feature.unit else ""
+    *others, last = fitting
+    either = f"{', '.join(others)} or {last}" if others else last
     return (
         f"Is '{feature.name}' in the study's unit? {share} of your values are {where}"
         f" {seen.bounds}{unit}. They would fit if they were"
-        f" {' or '.join(fitting)}. If your unit is right, the bounds are wrong: tell the data user."
+        f" {either}. If your unit is right, the bounds are wrong: tell the data user."
     )

@@ -1,5 +1,6 @@
 """Units are suspected where somebody erred, in both directions, and not where bounds are merely wide."""
 
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -32,9 +33,9 @@ def suspected(asked: Feature, *batches: Values) -> tuple[str, ...]:
 INCH, POUND = 2.54, 0.45359237
 CASES = [
     # bounds in the study's unit, its unit, values in it, the values as they are by mistake, what is said
-    (140, 210, "cm", HEIGHT, HEIGHT / INCH, "times 2.54"),
+    (140, 210, "cm", HEIGHT, HEIGHT / INCH, "multiplied by 2.54"),
     (55, 85, "in", HEIGHT / INCH, HEIGHT, "divided by 2.54"),
-    (30, 140, "kg", WEIGHT, WEIGHT / POUND, "times 0.4536"),
+    (30, 140, "kg", WEIGHT, WEIGHT / POUND, "multiplied by 0.4536"),
     (100, 320, "lb", WEIGHT / POUND, WEIGHT, "divided by 0.4536"),
     (34, 42, "°C", TEMPERATURE, TEMPERATURE * 1.8 + 32, "°F to °C"),
     (93, 108, "°F", TEMPERATURE * 1.8 + 32, TEMPERATURE, "°C to °F"),
@@ -58,7 +59,7 @@ def test_each_error_is_named_and_the_right_unit_is_not(
     asked = feature(lower, upper, unit if names_unit else None)
     assert suspected(asked, right) == ()
     (said,) = suspected(asked, wrong)
-    assert words in said
+    assert re.search(rf"{re.escape(words)}(?![\d,]*\d)", said), said
     assert "If your unit is right, the bounds are wrong" in said
     if names_unit:
         assert " or " not in said, "the study's unit leaves only one conversion"
@@ -75,6 +76,13 @@ def test_wide_bounds_and_skewed_values_are_usual() -> None:
     assert suspected(feature(0, 1000), RNG.poisson(1.0, 2000).astype(float)) == ()
     assert suspected(feature(-100, 100), np.zeros(2000)) == ()
     assert suspected(feature(0, 1), RNG.integers(0, 2, 2000).astype(float)) == ()
+
+
+def test_without_a_unit_every_conversion_that_fits_is_named() -> None:
+    (said,) = suspected(feature(30, 140), WEIGHT / POUND)
+    assert (
+        "divided by 2.54 (centimetres to inches), multiplied by 0.4536 (pounds to kilograms) or conv" in said
+    )
 
 
 def test_few_values_show_nothing() -> None:
