@@ -128,8 +128,10 @@ def report(demo: FinishedDemo) -> Path:
 def test_demo_runs_its_studies_and_writes_its_report(demo: FinishedDemo) -> None:
     studies = demo.said["studies"]
     assert [study["release"] for study in studies] == ["masked", "joint", "auto (joint)"]
-    assert studies[2]["rounds"] == ["pre-study", "pre-study", "pre-study", "joint"]
-    assert studies[2]["promise"] == "(ε, δ) = (1, 1.6e-09), replace-one, over 4 rounds"
+    *earlier, last = studies[2]["rounds"]
+    assert (set(earlier), last) == ({"pre-study"}, "joint")
+    promise = f"(ε, δ) = (1, 1.6e-09), replace-one, over {len(earlier) + 1} rounds"
+    assert studies[2]["promise"] == promise
     captured = [study["captured_variance"][-1] for study in studies]
     assert captured[2] > max(captured[:2])
     for study in studies:
