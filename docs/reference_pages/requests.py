@@ -58,6 +58,7 @@ REQUESTS: Final = (
     Request("both", "get", "/v1/parties/rotations"),
     Request("user", "post", "/v1/studies", "same manifest: 200 and the same id"),
     Request("both", "get", "/v1/studies"),
+    Request("owner", "get", "/v1/inbox"),
     Request("both", "get", f"{_STUDY}/manifest"),
     Request("both", "get", _STUDY),
     Request("owner", "get", f"{_STUDY}/share"),

@@ -19,7 +19,7 @@ from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES
 from dpdpca_proxy.jobs import Jobs
 from dpdpca_proxy.proxy import Proxy
-from dpdpca_proxy.routes import events, parties, releases, shares, studies
+from dpdpca_proxy.routes import events, inbox, parties, releases, shares, studies
 from dpdpca_proxy.routes.callers import check_addressed_here
 from dpdpca_proxy.routes.contract import SECURITY
 from dpdpca_proxy.routes.events import event_stream
@@ -120,7 +120,7 @@ def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
     app.state.statements = LargeBodies(_STATEMENTS_BYTES, _STATEMENTS_BYTES // 4)
     app.state.probed_at = time.monotonic()
     app.state.rate = RateLimit(proxy.settings.party_requests, time.monotonic)
-    for routes in (parties, studies, shares, releases, events):
+    for routes in (parties, inbox, studies, shares, releases, events):
         app.include_router(routes.router, dependencies=[Depends(check_addressed_here)])
     install_health(app, lambda: _not_ready(app), ["too-many"])
     describe(app, SECURITY)

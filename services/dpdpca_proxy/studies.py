@@ -29,7 +29,7 @@ from dpdpca_proxy.rotation import check_in_use
 from dpdpca_proxy.store.cohorts import check_planned_distance
 from dpdpca_proxy.store.files import sealed_folder
 from dpdpca_proxy.store.log import last_mark
-from dpdpca_proxy.store.parties import PartyRow, list_parties
+from dpdpca_proxy.store.parties import PartyRow, keys_of_party, list_parties
 from dpdpca_proxy.store.releases import delete_secrets, find_data_key, insert_data_key
 from dpdpca_proxy.store.shares import list_shares
 from dpdpca_proxy.store.studies import (
@@ -47,6 +47,7 @@ from dpdpca_proxy.store.studies import (
     load_study,
     modulus_is_known,
     move_study,
+    named_by_study,
     named_participants,
 )
 from dpdpca_runtime.database import rows_damaged
@@ -285,6 +286,18 @@ def summaries(proxy: Proxy) -> list[dict[str, Any]]:
         return [_summary(row, complete.get(row.study, 0)) for row in list_readable(connection).rows]
 
 
+def inbox(proxy: Proxy, caller: PartyRow) -> list[dict[str, Any]]:
+    """Like `summaries`, for the open studies that name a key of the caller or that anybody may join."""
+    with proxy.database.reading("list the studies for an owner") as connection:
+        complete, keys = count_complete(connection), keys_of_party(connection, caller.party)
+        named = named_by_study(connection)
+        return [
+            _summary(row, complete.get(row.study, 0))
+            for row in list_readable(connection, besides=_NOT_OPEN).rows
+            if row.study not in named or named[row.study] & keys
+        ]
+
+
 def check_all_readable(proxy: Proxy) -> None:
     """Raises IntegrityError if `summaries` leaves out any studies. The error names the stored ids of these
     studies."""
@@ -330,6 +343,7 @@ def detail(proxy: Proxy, caller: PartyRow, study: StudyId) -> dict[str, Any]:
     }
 
 
+_NOT_OPEN = frozenset(StudyState) - {StudyState.OPEN}
 _AFTER_CLOSING = frozenset({StudyState.CLOSED, StudyState.COUNTED, StudyState.RELEASED, StudyState.PUBLISHED})
 
 

@@ -103,6 +103,9 @@ class MemoryProxy:
         if where == "/v1/parties":
             enrolment = verify_statement("enrolment", _canonical(json.loads(body)["enrolment"]))
             return httpx.Response(201, json={"party": PartyId.of(enrolment.signer).hex()})
+        if where == "/v1/inbox":
+            study = self._get_study(b"").json()
+            return httpx.Response(200, json={"studies": [study] if self.state == "open" else []})
         if request.url.path.split("/")[3] != self.study.hex():
             return problem(404, "not-found")
         rest = where.removeprefix("/v1/studies/ID").strip("/")

@@ -36,6 +36,7 @@ RIGHTS: dict[tuple[str, str], frozenset[str]] = {
     ("GET", "/v1/proxy/rotations"): EVERYBODY,
     ("GET", "/v1/parties/rotations"): ENROLLED,
     ("POST", "/v1/parties/{party}/rotations"): ENROLLED,  # of the caller's own key
+    ("GET", "/v1/inbox"): OWNERS,
     ("POST", "/v1/studies"): USERS,
     ("GET", "/v1/studies"): ENROLLED,
     ("GET", "/v1/studies/{study}"): ENROLLED,

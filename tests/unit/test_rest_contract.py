@@ -271,6 +271,8 @@ def test_the_proxy_s_answers_keep_the_contract(played: Played) -> None:
         (owner, "GET", "/v1/parties", None, 200),
         (owner, "GET", "/v1/parties/rotations", None, 200),
         (owner, "GET", "/v1/studies", None, 200),
+        (owner, "GET", "/v1/inbox", None, 200),
+        (user, "GET", "/v1/inbox", None, 403),
         (owner, "GET", study, None, 200),
         (owner, "GET", f"{study}/manifest", None, 200),
         (owner, "GET", f"{study}/transcript", None, 200),

@@ -166,6 +166,11 @@ class ProxyClient:
         answer = self._exchange.ask(Call("GET", "/v1/studies", limit_bytes=_LIST_LIMIT_BYTES))
         return StudyFacts.parse_list(answer)
 
+    def inbox(self) -> tuple[StudyFacts, ...]:
+        """The open studies that name the caller, an owner, or that anybody may join."""
+        answer = self._exchange.ask(Call("GET", "/v1/inbox", limit_bytes=_LIST_LIMIT_BYTES))
+        return StudyFacts.parse_list(answer)
+
     def study(self, study: StudyId) -> StudyFacts:
         """The present state of a study.
 

@@ -213,6 +213,19 @@ def named_participants(connection: Connection, study: StudyId) -> frozenset[Part
     return frozenset(rows.scalars())
 
 
+def named_by_study(connection: Connection) -> dict[StudyId, set[PartyId]]:
+    """The named participants of each open study that names any."""
+    rows = connection.execute(
+        select(participants.c.study, participants.c.owner)
+        .join(studies, studies.c.study == participants.c.study)
+        .where(studies.c.state == str(StudyState.OPEN))
+    )
+    named: dict[StudyId, set[PartyId]] = {}
+    for study, owner in rows:
+        named.setdefault(study, set()).add(owner)
+    return named
+
+
 def feature_names(connection: Connection, study: StudyId) -> frozenset[str]:
     """The names of the study's features, in the form in which names are compared."""
     rows = connection.execute(select(study_features.c.name).where(study_features.c.study == study))
