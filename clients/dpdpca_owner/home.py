@@ -10,6 +10,7 @@ from dpdpca_owner.accounts.approvals import Approvals
 from dpdpca_owner.accounts.ledger_file import LedgerFile
 from dpdpca_owner.pins import Pins
 from dpdpca_owner.policy import DEFAULT_POLICY, Policy, load_policy
+from dpdpca_owner.sources import Sources
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.errors import DpdpcaError, NotFoundError, UsageError
 from dpdpca_protocol.randomness import OS_RANDOMNESS
@@ -59,6 +60,7 @@ class OwnerHome:
         self.marks = SeenMarks(path / "marks.json", self.pins.first_key)
         self.policy_path = path / "policy.toml"
         self.approvals = Approvals(path / "chains")
+        self.sources = Sources(path / "sources")
         self.ledger = LedgerFile(path / "ledger", witness, self._joined)
 
     def create(self, name: str, passphrase: bytes | None, now: datetime | None = None) -> Owner:
@@ -83,7 +85,7 @@ class OwnerHome:
 
     def load(self, passphrase: bytes | None = None) -> Owner:
         """This owner. Raises NotFoundError before `create`, AuthenticationError for a wrong passphrase."""
-        self._check_made()
+        self.check_made()
         keys = self.keys.load(passphrase)
         body = load(self._name_path, "name")
         with own_file(self._name_path):
@@ -91,7 +93,7 @@ class OwnerHome:
 
     def rotate(self, passphrase: bytes | None, now: datetime, announce: Callable[[Statement], None]) -> Owner:
         """Replace the keys by new ones; see `IdentityFiles.rotate`."""
-        self._check_made()
+        self.check_made()
         self.keys.rotate(passphrase, now, announce)
         return self.load(passphrase)
 
@@ -145,7 +147,8 @@ class OwnerHome:
     def _joined(self) -> frozenset[StudyId]:
         return frozenset(folder.study for folder in self.joined())
 
-    def _check_made(self) -> None:
+    def check_made(self) -> None:
+        """Raises NotFoundError before `create`."""
         if not self.keys.exist:
             raise NotFoundError(
                 "not-initialised",

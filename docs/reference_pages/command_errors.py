@@ -189,6 +189,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "List the names with `dpdpca owner ledger`.",
     ),
     "no-such-file": ("The file does not exist.", "Give the path of a file that exists."),
+    "no-such-source": (
+        "No source of records is registered under this name.",
+        "Run `dpdpca owner data list`, or register it with `dpdpca owner data add`.",
+    ),
     "no-terminal": (
         "The command must ask a question, but it does not run in a terminal.",
         "Check what the command asks about, then add `--yes`.",
@@ -329,6 +333,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "slot-overflow": (
         "A decrypted number is larger than its slots allow.",
         "Do not use the release: run a new study.",
+    ),
+    "source-differs": (
+        "Another source of records is registered under this name.",
+        "Choose another name, or remove the registered source first.",
     ),
     "study-cancelled": ("The proxy has cancelled the study.", "Read the reason, and start a new study."),
     "study-failed": ("The study ended without a result.", "Read the reason, and start a new study."),

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpdpca_owner.commands import data as data_commands
+from dpdpca_owner.commands import inbox as inbox_commands
 from dpdpca_owner.commands import ledger as ledger_commands
 from dpdpca_owner.commands.parts import (
     PASSPHRASE_VARIABLE,
@@ -17,8 +19,10 @@ from dpdpca_owner.commands.parts import (
     Home,
     Passphrase,
     Query,
+    Source,
     Strict,
     UrlFile,
+    choose_records,
     find_home,
     locate,
     make_console,
@@ -44,6 +48,8 @@ if TYPE_CHECKING:
     from dpdpca_protocol.messages.study_messages import ProxyCard
 
 app = typer.Typer(help="Take part in studies as a data owner.", no_args_is_help=True)
+app.add_typer(data_commands.app, name="data")
+app.command(epilog=inbox_commands.EXAMPLE)(inbox_commands.inbox)
 app.command(epilog=ledger_commands.EXAMPLE)(ledger_commands.ledger)
 
 _STUDY = "https://proxy.example:8440/9f86…0a08"
@@ -159,6 +165,7 @@ def review(
     encoding: Encoding = None,
     decimal: Decimal = ".",
     dataset: Dataset = None,
+    source: Source = None,
     strict: Strict = False,
     save: Annotated[
         Path | None,
@@ -176,8 +183,11 @@ def review(
     from dpdpca_owner import actions
     from dpdpca_owner.commands.display import show_sheet
 
-    has_data = data is not None or query is not None or data_url_file is not None
-    location = locate(data, query, data_url_file, encoding, decimal) if has_data else None
+    location = None
+    if data is not None or query is not None or data_url_file is not None or source is not None:
+        location, dataset = choose_records(
+            find_home(home), source, data, query, data_url_file, encoding, decimal, dataset
+        )
     desk = open_desk(home, ca_file, passphrase_file)
     sheet = actions.review(desk, parse_address(address), location, dataset, strict=strict, save=save)
     if as_json:
@@ -224,6 +234,7 @@ def join(
     encoding: Encoding = None,
     decimal: Decimal = ".",
     dataset: Dataset = None,
+    source: Source = None,
     strict: Strict = False,
     yes: Yes = False,
     home: Home = None,
@@ -237,7 +248,10 @@ def join(
     from dpdpca_owner.upload import Outcome
     from dpdpca_runtime.words import fingerprint_words
 
-    place, location = parse_address(address), locate(data, query, data_url_file, encoding, decimal)
+    place = parse_address(address)
+    location, dataset = choose_records(
+        find_home(home), source, data, query, data_url_file, encoding, decimal, dataset
+    )
     desk = open_desk(home, ca_file, passphrase_file)
     prepared = actions.prepare_join(desk, place, location, dataset, strict=strict)
     if not yes and not prepared.is_approved:

@@ -44,6 +44,12 @@ Query = Annotated[
 UrlFile = Annotated[Path | None, typer.Option("--data-url-file", help="File with the database URL.")]
 Encoding = Annotated[str | None, typer.Option(help="Encoding of a text file, such as cp1252.")]
 Decimal = Annotated[str, typer.Option(help="Decimal sign of a text file: . or ,")]
+Source = Annotated[
+    str | None,
+    typer.Option(
+        "--source", help="Registered records and their data set (dpdpca owner data), instead of --data."
+    ),
+]
 Dataset = Annotated[
     str | None,
     typer.Option(
@@ -109,6 +115,29 @@ def locate(
     from dpdpca_owner.records.open import locate_data
 
     return locate_data(data, query, url_file, encoding, decimal, os.environ)
+
+
+def choose_records(
+    place: "OwnerHome",
+    source: str | None,
+    data: str | None,
+    query: str | None,
+    url_file: Path | None,
+    encoding: str | None,
+    decimal: str,
+    data_set: str | None,
+) -> tuple["DataLocation", str | None]:
+    """Where the records are, and their data set: registered as `source`, or given on the command line."""
+    if source is None:
+        return locate(data, query, url_file, encoding, decimal), data_set
+    if (data, query, url_file, encoding, decimal, data_set) != (None, None, None, None, ".", None):
+        raise UsageError(
+            "bad-option",
+            "--source already says where the records are, how to read them and in which data set they count",
+            "use --source alone",
+        )
+    registered = place.sources.find(source)
+    return registered.location(os.environ), registered.counts_in(place.policy())
 
 
 def need_terminal(what: str) -> None:
