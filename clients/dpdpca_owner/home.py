@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dpdpca_owner.accounts.approvals import Approvals
 from dpdpca_owner.accounts.ledger_file import LedgerFile
+from dpdpca_owner.followed import FollowedStudies
 from dpdpca_owner.pins import Pins
 from dpdpca_owner.policy import DEFAULT_POLICY, Policy, load_policy
 from dpdpca_owner.sources import Sources
@@ -61,6 +62,7 @@ class OwnerHome:
         self.policy_path = path / "policy.toml"
         self.approvals = Approvals(path / "chains")
         self.sources = Sources(path / "sources")
+        self.followed = FollowedStudies(path / "followed")
         self.ledger = LedgerFile(path / "ledger", witness, self._joined)
 
     def create(self, name: str, passphrase: bytes | None, now: datetime | None = None) -> Owner:

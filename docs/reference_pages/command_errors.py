@@ -120,6 +120,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Other users may write to a private folder.",
         "Run the `chmod` command in the message.",
     ),
+    "followed-study-ended": (
+        "The study that was followed ended without components.",
+        "Ask the data user. Join again if it opens another round.",
+    ),
     "former-key": (
         "The key file contains a key that this home has replaced.",
         "Restore the newest `identity.pem`, `former-keys` and `rotations` from the same backup.",
@@ -210,6 +214,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Compare the words with the proxy's operator, and enrol again.",
     ),
     "not-an-integer": ("An encrypted number is not an integer.", "Encrypt integers."),
+    "not-approved": (
+        "A round of a chain is not covered by what this owner has approved. Nothing was sent.",
+        "Read its consent sheet, and join that study yourself if you agree.",
+    ),
     "not-confirmed": (
         "You did not accept the proxy's key, so nothing was sent.",
         "Compare the words with the proxy's operator, and enrol again.",
@@ -330,6 +338,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     ),
     "rotation-broken": ("A chain of key rotations is invalid.", "Ask the proxy's operator."),
     "row-too-large": ("A row has values that are too large to be projected.", "Leave out the row."),
+    "share-withdrawn": (
+        "This owner has withdrawn its share of a study that was followed.",
+        "To take part again, join that study while it is open.",
+    ),
     "slot-overflow": (
         "A decrypted number is larger than its slots allow.",
         "Do not use the release: run a new study.",

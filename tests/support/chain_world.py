@@ -63,7 +63,7 @@ class Chain:
         secret = generate_secret_key(TOY_BITS, OS_RANDOMNESS, rules=KeyRules(TOY_BITS))
         key = KeyTerms.of(secret.public, prove_key(secret, self.world.user.public.ed25519))
         self.user.workers.keys[:] = [MadeKey(secret.to_bytes(), key)]
-        return self.user.advance_to(self.user.create(publish=False, **draft), Stage.OPEN)
+        return self.user.advance_to(self.user.create(**{"publish": False, **draft}), Stage.OPEN)
 
     def address(self, row: StudyRow) -> StudyAddress:
         return StudyAddress(self.world.url, row.known_study)

@@ -165,8 +165,12 @@ class Approvals:
             return _Approved((body["epsilon"], body["delta"]), Digest.parse(body["terms"]), shares)
 
     def _path(self, manifest: Manifest) -> Path:
-        first = manifest.pre_studies[0] if manifest.pre_studies else manifest.study_id
-        return self._folder / f"{first.hex()}.json"
+        return self._folder / f"{first_round(manifest).hex()}.json"
+
+
+def first_round(manifest: Manifest) -> StudyId:
+    """The first round of the chain of a study; the study itself if no round came before it."""
+    return manifest.pre_studies[0] if manifest.pre_studies else manifest.study_id
 
 
 def later_rounds(manifest: Manifest, chain: Chain) -> Cost:

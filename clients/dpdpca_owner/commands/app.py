@@ -9,6 +9,8 @@ import typer
 from dpdpca_owner.commands import data as data_commands
 from dpdpca_owner.commands import inbox as inbox_commands
 from dpdpca_owner.commands import ledger as ledger_commands
+from dpdpca_owner.commands import serve as serve_commands
+from dpdpca_owner.commands.joining import join_and_follow, send_share
 from dpdpca_owner.commands.parts import (
     PASSPHRASE_VARIABLE,
     Address,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Take part in studies as a data owner.", no_args_is_help=True)
 app.add_typer(data_commands.app, name="data")
 app.command(epilog=inbox_commands.EXAMPLE)(inbox_commands.inbox)
+app.command(epilog=serve_commands.EXAMPLE)(serve_commands.serve)
 app.command(epilog=ledger_commands.EXAMPLE)(ledger_commands.ledger)
 
 _STUDY = "https://proxy.example:8440/9f86…0a08"
@@ -235,6 +238,14 @@ def join(
     decimal: Decimal = ".",
     dataset: Dataset = None,
     source: Source = None,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            help="Stay until the components are here. In a chain, also join all later rounds that your"
+            " approval covers. With --source, the agent (dpdpca owner serve) continues if this command ends.",
+        ),
+    ] = False,
     strict: Strict = False,
     yes: Yes = False,
     home: Home = None,
@@ -243,62 +254,19 @@ def join(
     as_json: AsJson = False,
 ) -> None:
     """Encrypt this owner's sums and send them. An interrupted run continues where it stopped."""
-    from dpdpca_owner import actions
-    from dpdpca_owner.commands.display import show_sheet, watching
-    from dpdpca_owner.upload import Outcome
-    from dpdpca_runtime.words import fingerprint_words
+    from dpdpca_owner.following import Records
 
     place = parse_address(address)
     location, dataset = choose_records(
         find_home(home), source, data, query, data_url_file, encoding, decimal, dataset
     )
     desk = open_desk(home, ca_file, passphrase_file)
-    prepared = actions.prepare_join(desk, place, location, dataset, strict=strict)
-    if not yes and not prepared.is_approved:
-        show_sheet(prepared.sheet, make_console(err=True))
-        need_terminal("consent")
-        if not typer.confirm("Send this share?", err=True):
-            raise PolicyError("not-consented", "you did not consent, and nothing was sent")
-    elif not as_json:
-        for warning in prepared.sheet.summary().warnings:
-            say(f"WARNING: {warning}")
-    figures = prepared.manifest.figures
-    with watching(
-        figures.ciphertext_count or figures.value_count, prepared.sheet.sealed_bytes, quiet=as_json
-    ) as watcher:
-        settled = actions.join(desk, place, prepared, watcher)
-    receipt, report = settled.receipt, prepared.contribution.report
-    user, first_contact = prepared.manifest.user, prepared.sheet.study.user_since is None
-    facts = {
-        "study": place.study.hex(),
-        "user": {"name": user.name, "words": fingerprint_words(user.ed25519), "first_contact": first_contact},
-        "already": settled.outcome is Outcome.ALREADY,
-        "version": receipt.version,
-        "receipt_time": receipt.time,
-        "statement": receipt.statement.hex(),
-        "records": report.accepted,
-        "dropped": report.dropped,
-        "clipped": report.clipped,
-        "unusable": {
-            feature.name: count
-            for feature, count in zip(prepared.manifest.features, report.unusable, strict=True)
-            if count
-        },
-        "notes": list(prepared.contribution.notes),
-        "warnings": list(prepared.sheet.summary().warnings),
-        "sent_chunks": settled.sent_chunks,
-        "sent_bytes": settled.sent_bytes,
-    }
-    text = (
-        f"the proxy already has this share: version {receipt.version}, receipt of {receipt.time}"
-        if settled.outcome is Outcome.ALREADY
-        else f"the proxy has the share: version {receipt.version} with {report.accepted} records,"
-        f" {settled.sent_bytes:,} bytes sent, receipt of {receipt.time}"
-    )
-    if first_contact:
-        text += f"\nfirst contact with {user.name}; its key is now pinned: {fingerprint_words(user.ed25519)}"
-    text += "".join(f"\nnote: {note}" for note in prepared.contribution.notes)
-    print_facts(as_json, facts, text)
+    records = Records(location, dataset, strict)
+    if follow:
+        join_and_follow(desk, place, records, source, yes, as_json)
+    else:
+        facts, text = send_share(desk, place, records, yes, as_json)
+        print_facts(as_json, facts, text)
 
 
 @app.command(epilog=f"Example: dpdpca owner status {_STUDY}")
@@ -421,23 +389,13 @@ def components(
 ) -> None:
     """Fetch the components that the data user published, and open this owner's copy."""
     from dpdpca_owner import actions
-    from dpdpca_owner.commands.display import show_components
+    from dpdpca_owner.commands.display import components_facts, show_components
 
     found, records = actions.components(
         open_desk(home, ca_file, passphrase_file), parse_address(address), out
     )
     if as_json:
-        facts = {
-            "records": records,
-            "names": list(found.space.names),
-            "components": found.vectors.tolist(),
-            "explained_variance": found.eigenvalues.tolist(),
-            "noise_edges": found.noise_edges.tolist(),
-            "trusted_components": found.trusted_count,
-            "origin": found.origin.tolist(),
-            "out": str(out) if out else None,
-        }
-        print_facts(True, facts, "")
+        print_facts(True, components_facts(found, records, out), "")
     else:
         show_components(found, records, make_console())
 

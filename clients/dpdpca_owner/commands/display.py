@@ -6,6 +6,7 @@ Texts that others wrote are never interpreted as markup.
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -165,6 +166,20 @@ def counting(what: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=Console(file=sys.stderr)) as progress:
         task = progress.add_task(what, total=None)
         yield lambda count: progress.advance(task, count)
+
+
+def components_facts(found: Components, records: int, out: Path | None) -> dict[str, Any]:
+    """What `components --json` prints."""
+    return {
+        "records": records,
+        "names": list(found.space.names),
+        "components": found.vectors.tolist(),
+        "explained_variance": found.eigenvalues.tolist(),
+        "noise_edges": found.noise_edges.tolist(),
+        "trusted_components": found.trusted_count,
+        "origin": found.origin.tolist(),
+        "out": str(out) if out else None,
+    }
 
 
 def show_components(components: Components, records: int, console: Console) -> None:

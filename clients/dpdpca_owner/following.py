@@ -1,0 +1,254 @@
+"""Takes part in all rounds of an approved chain, and fetches the components at its end.
+
+What is done next follows only from signed manifests, from this owner's approvals, ledger and policy, and
+from what the proxy says of its studies. It never follows from a value in the records. Nothing is remembered
+besides the files of the studies, so a run that ends at any point is continued by the next run.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from dpdpca_owner.accounts.approvals import first_round
+from dpdpca_owner.actions import Desk, components, join, joined_at, prepare_join
+from dpdpca_owner.home import OwnerHome
+from dpdpca_owner.inbox import share_state
+from dpdpca_owner.records.source import DataLocation
+from dpdpca_owner.reports import status
+from dpdpca_owner.upload import Watcher
+from dpdpca_protocol.errors import ConflictError, DpdpcaError, IntegrityError, PolicyError, UnavailableError
+from dpdpca_protocol.result.components import Components
+from dpdpca_protocol.study import TERMINAL_STATES, ShareState, StudyState
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.signed_manifest import parse_manifest
+from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.signing import verify_statement
+from dpdpca_runtime.http.address import StudyAddress
+from dpdpca_runtime.http.client import ProxyClient
+
+LOOK_SECONDS = 10.0
+"""How long to wait before the proxy is asked again."""
+
+_PASSING = frozenset({"busy", "stale-request", "study-closed"})
+"""Errors that are no UnavailableError and pass by themselves: another command has the lock, a clock is wrong
+and will be set, a study was closed in this moment."""
+
+FINAL = frozenset({"followed-study-ended", "share-withdrawn"})
+"""Errors after which a study is no longer followed."""
+
+_ENDED = frozenset({StudyState.FAILED, StudyState.CANCELLED})
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The records with which all rounds are joined, and their data set in the ledger."""
+
+    location: DataLocation
+    data_set: str | None
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The published components of the study at `address`, which were saved to `path`."""
+
+    address: StudyAddress
+    components: Components
+    records: int
+    path: Path
+
+
+@dataclass
+class Follower:
+    """Follows the study at `address`, and all later rounds if it is a round of a chain.
+
+    Attributes:
+        desk: this owner.
+        address: a study that a person joined or approved here.
+        records: see `Records`.
+        is_approved: whether a person approved the study at `address` itself, for these records. Later rounds
+            always need an approval of their chain (`accounts.approvals`).
+        watcher: receives the progress of each share.
+    """
+
+    desk: Desk
+    address: StudyAddress
+    records: Records
+    is_approved: bool = False
+    watcher: Watcher = field(default_factory=Watcher)
+    _unrelated: set[StudyId] = field(default_factory=set)
+    _ended: dict[StudyId, str] = field(default_factory=dict)
+
+    def advance(self) -> Result | None:
+        """Do all that can be done now. Returns the components once they are published, else None.
+
+        Raises:
+            PolicyError: `not-approved`, a round needs an approval; `share-withdrawn`; or the policy or the
+                budget refuses a round.
+            ConflictError: `followed-study-ended`, there will be no components.
+            UnavailableError: try again later.
+            DpdpcaError: like `prepare_join`, `join` and `status`.
+        """
+        with self.desk.client(self.address.proxy) as client:
+            terms = self._terms(client)
+            rounds = list(self._joined(terms))
+            self._check_not_withdrawn(rounds)
+            waiting = sorted(self._waiting(client, terms), key=_position)
+        self._join_all(waiting)
+        known = {each.study_id: each for each in (*rounds, *waiting)}
+        rounds = [each for each in known.values() if self._share(each) is ShareState.COMPLETE]
+        if not rounds and self.address.study not in {each.study_id for each in waiting}:
+            raise self._ended_error("it was closed before this owner had sent its share")
+        for manifest in sorted(rounds, key=_position, reverse=True):
+            if self._state(manifest) == StudyState.PUBLISHED:
+                return self._fetch(StudyAddress(self.address.proxy, manifest.study_id))
+        if rounds and (state := self._state(max(rounds, key=_position))) in _ENDED:
+            raise self._ended_error(f"its last round is {state}")
+        return None
+
+    def _join_all(self, waiting: list[Manifest]) -> None:
+        """Join each open round that is approved. A round that fails does not hold up the others."""
+        errors: list[DpdpcaError] = []
+        for manifest in waiting:
+            if self._share(manifest) not in (ShareState.COMPLETE, ShareState.WITHDRAWN):
+                try:
+                    self._join(manifest)
+                except DpdpcaError as error:
+                    errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _join(self, manifest: Manifest) -> None:
+        address, records = StudyAddress(self.address.proxy, manifest.study_id), self.records
+        prepared = prepare_join(self.desk, address, records.location, records.data_set, strict=records.strict)
+        is_first = self.is_approved and address == self.address
+        if not prepared.is_approved and not is_first:
+            raise PolicyError(
+                "not-approved",
+                f"the round '{manifest.title}' needs your approval: nobody has approved it on these terms and"
+                " for these records",
+                f"read it and decide: dpdpca owner join {address}",
+            )
+        settled = join(self.desk, address, prepared, self.watcher)
+        self.desk.say(f"joined '{manifest.title}': receipt of {settled.receipt.time}")
+
+    def _terms(self, client: ProxyClient) -> Manifest:
+        encoded = self.desk.home.study(self.address.study).manifest()
+        manifest = _read(encoded or client.manifest(self.address.study), self.address.study)
+        if manifest is None:
+            raise IntegrityError(
+                "wrong-study", "the manifest does not belong to this study id", "tell the proxy's operator"
+            )
+        return manifest
+
+    def _waiting(self, client: ProxyClient, terms: Manifest) -> Iterator[Manifest]:
+        """The open rounds of the same chain and data user. Their terms are verified before they are joined.
+
+        Somebody else's study that names this chain is left out: it must not be able to stop the owner.
+        """
+        for facts in client.inbox():
+            if facts.study in self._unrelated:
+                continue
+            manifest = _read(client.manifest(facts.study), facts.study)
+            if manifest is not None and _is_round(manifest, terms):
+                yield manifest
+            else:
+                self._unrelated.add(facts.study)
+
+    def _joined(self, terms: Manifest) -> Iterator[Manifest]:
+        """The rounds of the chain for which this machine has made a share."""
+        for folder in self.desk.home.joined():
+            with suppress(IntegrityError):  # a damaged folder of another study
+                encoded = folder.manifest()
+                manifest = None if encoded is None else _read(encoded, folder.study)
+                is_here = joined_at(folder).proxy == self.address.proxy
+                if is_here and manifest is not None and _is_round(manifest, terms):
+                    yield manifest
+
+    def _check_not_withdrawn(self, rounds: list[Manifest]) -> None:
+        for manifest in rounds:
+            if self._share(manifest) is ShareState.WITHDRAWN:
+                raise PolicyError(
+                    "share-withdrawn",
+                    f"you withdrew your share of '{manifest.title}'",
+                    "to take part again, join that study yourself while it is open",
+                )
+
+    def _share(self, manifest: Manifest) -> ShareState:
+        return share_state(self.desk.home.study(manifest.study_id), manifest.proxy.ed25519)
+
+    def _state(self, manifest: Manifest) -> str:
+        """The state of a joined round, after its proxy was checked and a refund was booked (`status`)."""
+        study = manifest.study_id
+        if study not in self._ended:
+            state = status(self.desk, StudyAddress(self.address.proxy, study)).facts.state
+            if state not in TERMINAL_STATES:
+                return state
+            self._ended[study] = state
+        return self._ended[study]
+
+    def _fetch(self, address: StudyAddress) -> Result:
+        path = self.desk.home.study(address.study).path / "components.npz"
+        found, records = components(self.desk, address, path)
+        return Result(address, found, records, path)
+
+    def _ended_error(self, why: str) -> ConflictError:
+        return ConflictError(
+            "followed-study-ended",
+            f"the study {self.address} gives no components: {why}",
+            "ask the data user; join again if it opens another round",
+        )
+
+
+def follow(follower: Follower, sleep: Callable[[float], object]) -> Result:
+    """Follow until the components are published. What passes by itself is waited for, however long it takes.
+
+    Raises like `Follower.advance`, except for what passes by itself.
+    """
+    told = ""
+    while True:
+        try:
+            if (result := follower.advance()) is not None:
+                return result
+        except DpdpcaError as error:
+            if not is_passing(error):
+                raise
+            if told != (told := str(error)):
+                follower.desk.say(f"waiting: {error}")
+        sleep(LOOK_SECONDS)
+
+
+def has_sent(home: OwnerHome, address: StudyAddress) -> bool:
+    """Whether this machine holds the proxy's receipt for a share of the study."""
+    folder = home.study(address.study)
+    encoded = folder.manifest()
+    manifest = None if encoded is None else _read(encoded, address.study)
+    return manifest is not None and share_state(folder, manifest.proxy.ed25519) is ShareState.COMPLETE
+
+
+def is_passing(error: DpdpcaError) -> bool:
+    """Whether the same act may succeed later although nobody does anything here."""
+    return isinstance(error, UnavailableError) or error.slug in _PASSING
+
+
+@lru_cache(maxsize=16)
+def _read(encoded: bytes, study: StudyId) -> Manifest | None:
+    """A manifest that its data user signed and whose digest is `study`, else None. It decides only whether a
+    study is looked at: `open_study` verifies the rest."""
+    with suppress(DpdpcaError):
+        statement = verify_statement("manifest", encoded)
+        manifest = parse_manifest(statement.body)
+        if statement.digest == study and statement.signer == manifest.user.ed25519:
+            return manifest
+    return None
+
+
+def _is_round(manifest: Manifest, terms: Manifest) -> bool:
+    same_user = manifest.user.ed25519 == terms.user.ed25519
+    return same_user and first_round(manifest) == first_round(terms)
+
+
+def _position(manifest: Manifest) -> int:
+    return len(manifest.pre_studies)
