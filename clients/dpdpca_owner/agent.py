@@ -12,7 +12,7 @@ from dpdpca_owner.actions import Desk
 from dpdpca_owner.followed import FollowedStudy
 from dpdpca_owner.following import FINAL, LOOK_SECONDS, Follower, Records, Result
 from dpdpca_owner.home import OwnerHome
-from dpdpca_protocol.errors import ConflictError, DpdpcaError
+from dpdpca_protocol.errors import ConflictError, DpdpcaError, PolicyError
 from dpdpca_runtime.files import private_dir
 from dpdpca_runtime.http.address import StudyAddress
 from dpdpca_runtime.locks import locked
@@ -69,12 +69,17 @@ class Agent:
     def _follower(self, followed: FollowedStudy) -> Follower:
         source = self.desk.home.sources.find(followed.source)
         data_set = source.counts_in(self.desk.home.policy())
+        if data_set != followed.data_set:
+            raise PolicyError(
+                "not-approved",
+                f"'{followed.source}' now counts in the data set '{data_set}', but the study was approved for"
+                f" '{followed.data_set}'",
+                f"decide again: dpdpca owner join {followed.address} --source {followed.source} --follow",
+            )
         records = Records(source.location(self.environment), data_set, followed.strict)
-        # Records that count elsewhere were not approved. For a chain, `prepare_join` compares the data sets.
-        is_approved = data_set == followed.data_set
         kept = self._followers.get(followed)
-        if kept is None or (kept.records, kept.is_approved) != (records, is_approved):
-            kept = Follower(self.desk, followed.address, records, is_approved=is_approved)
+        if kept is None or kept.records != records:
+            kept = Follower(self.desk, followed.address, records, is_approved=True)
             self._followers[followed] = kept
         return kept
 

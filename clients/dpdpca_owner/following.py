@@ -43,7 +43,13 @@ _ENDED = frozenset({StudyState.FAILED, StudyState.CANCELLED})
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The records with which all rounds are joined, and their data set in the ledger."""
+    """The records with which all rounds are joined.
+
+    Attributes:
+        location: where they are.
+        data_set: in which they count; None to recognise them in the first round.
+        strict: whether a value that its feature does not take stops a share.
+    """
 
     location: DataLocation
     data_set: str | None
@@ -122,7 +128,8 @@ class Follower:
 
     def _join(self, manifest: Manifest) -> None:
         address, records = StudyAddress(self.address.proxy, manifest.study_id), self.records
-        prepared = prepare_join(self.desk, address, records.location, records.data_set, strict=records.strict)
+        data_set = records.data_set or self._booked_on()
+        prepared = prepare_join(self.desk, address, records.location, data_set, strict=records.strict)
         is_first = self.is_approved and address == self.address
         if not prepared.is_approved and not is_first:
             raise PolicyError(
@@ -133,6 +140,12 @@ class Follower:
             )
         settled = join(self.desk, address, prepared, self.watcher)
         self.desk.say(f"joined '{manifest.title}': receipt of {settled.receipt.time}")
+
+    def _booked_on(self) -> str | None:
+        """The data set of the followed study, if it is booked. If later rounds were placed by their content
+        instead, a changed record would decide whether they are covered."""
+        spend = self.desk.home.ledger.read().spend(self.address.study)
+        return None if spend is None else spend.data_set
 
     def _terms(self, client: ProxyClient) -> Manifest:
         encoded = self.desk.home.study(self.address.study).manifest()

@@ -149,9 +149,12 @@ def test_later_rounds_are_joined_if_the_approval_covers_them(scene: Scene) -> No
     assert not has_sent(follower.desk.home, scene.address(other))
 
 
-def test_no_value_in_the_records_stops_a_round(scene: Scene) -> None:
+@pytest.mark.parametrize("data_set", ["people", None])
+def test_no_value_in_the_records_stops_a_round(scene: Scene, data_set: str | None) -> None:
+    """Without a name, changed records would be a new data set, for which nothing was approved."""
     first = scene.chain.open(**PRE, rho_share="0.2")
     follower = scene.follower(first, is_approved=True)
+    follower.records = replace(follower.records, data_set=data_set)
     follower.advance()
     scene.finish(first)
     rounds = {"rho_share": "0.3", "pre_studies": [first.known_study.hex()]}
@@ -377,7 +380,7 @@ def test_the_agent_uses_only_records_of_the_approved_data_set(scene: Scene) -> N
     data = str(scene.chain.data[0])
     desk.home.sources.add(RegisteredSource("patients", data, data_set="others"), {})
     works.look()
-    assert "needs your approval" in told[-1]
+    assert "now counts in the data set 'others'" in told[-1]
     assert scene.shares() == 0
 
 
