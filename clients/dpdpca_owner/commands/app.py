@@ -14,7 +14,9 @@ from dpdpca_owner.commands.parts import (
     Dataset,
     Decimal,
     Encoding,
+    HeaderLines,
     Home,
+    MissingMarker,
     Passphrase,
     Query,
     Strict,
@@ -158,6 +160,8 @@ def review(
     data_url_file: UrlFile = None,
     encoding: Encoding = None,
     decimal: Decimal = ".",
+    missing_marker: MissingMarker = None,
+    header_lines: HeaderLines = None,
     dataset: Dataset = None,
     strict: Strict = False,
     save: Annotated[
@@ -177,7 +181,9 @@ def review(
     from dpdpca_owner.commands.display import show_sheet
 
     has_data = data is not None or query is not None or data_url_file is not None
-    location = locate(data, query, data_url_file, encoding, decimal) if has_data else None
+    location = None
+    if has_data:
+        location = locate(data, query, data_url_file, encoding, decimal, missing_marker, header_lines)
     desk = open_desk(home, ca_file, passphrase_file)
     sheet = actions.review(desk, parse_address(address), location, dataset, strict=strict, save=save)
     if as_json:
@@ -223,6 +229,8 @@ def join(
     data_url_file: UrlFile = None,
     encoding: Encoding = None,
     decimal: Decimal = ".",
+    missing_marker: MissingMarker = None,
+    header_lines: HeaderLines = None,
     dataset: Dataset = None,
     strict: Strict = False,
     yes: Yes = False,
@@ -237,7 +245,8 @@ def join(
     from dpdpca_owner.upload import Outcome
     from dpdpca_runtime.words import fingerprint_words
 
-    place, location = parse_address(address), locate(data, query, data_url_file, encoding, decimal)
+    place = parse_address(address)
+    location = locate(data, query, data_url_file, encoding, decimal, missing_marker, header_lines)
     desk = open_desk(home, ca_file, passphrase_file)
     prepared = actions.prepare_join(desk, place, location, dataset, strict=strict)
     if not yes and not prepared.is_approved:
@@ -437,6 +446,8 @@ def transform(
     data_url_file: UrlFile = None,
     encoding: Encoding = None,
     decimal: Decimal = ".",
+    missing_marker: MissingMarker = None,
+    header_lines: HeaderLines = None,
     home: Home = None,
     ca_file: CaFile = None,
     passphrase_file: Passphrase = None,
@@ -445,7 +456,7 @@ def transform(
     """Project this owner's own records onto the published components, on this machine."""
     from dpdpca_owner import actions
 
-    location = locate(data, query, data_url_file, encoding, decimal)
+    location = locate(data, query, data_url_file, encoding, decimal, missing_marker, header_lines)
     count = actions.transform(
         open_desk(home, ca_file, passphrase_file), parse_address(address), location, out
     )

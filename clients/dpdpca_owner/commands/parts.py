@@ -36,7 +36,11 @@ Address = Annotated[
 ]
 Data = Annotated[
     str | None,
-    typer.Option("--data", help="A Parquet, Arrow, CSV, .npy or .npz file; with --query, a SQLAlchemy URL."),
+    typer.Option(
+        "--data",
+        help="A Parquet, Arrow, CSV, .npy or .npz file, a folder of Parquet files, or a pattern such as"
+        " 'part-*.csv'; with --query, a SQLAlchemy URL.",
+    ),
 ]
 Query = Annotated[
     str | None, typer.Option(help="A SELECT statement; the database URL is --data or DPDPCA_DATA_URL.")
@@ -44,6 +48,22 @@ Query = Annotated[
 UrlFile = Annotated[Path | None, typer.Option("--data-url-file", help="File with the database URL.")]
 Encoding = Annotated[str | None, typer.Option(help="Encoding of a text file, such as cp1252.")]
 Decimal = Annotated[str, typer.Option(help="Decimal sign of a text file: . or ,")]
+MissingMarker = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--missing-marker",
+        help="A text that stands for a missing value in your data, such as '.'; repeat the option for others."
+        " Default: those with which you joined this study, else none.",
+    ),
+]
+HeaderLines = Annotated[
+    int | None,
+    typer.Option(
+        "--header-lines",
+        help="How many lines of a text file come before the records: 2 if a line of units follows the names."
+        " Default: as when you joined this study, else 1.",
+    ),
+]
 Dataset = Annotated[
     str | None,
     typer.Option(
@@ -76,8 +96,11 @@ def make_console(*, err: bool = False) -> "Console":
 def find_home(option: Path | None) -> "OwnerHome":
     from dpdpca_owner.home import OwnerHome
     from dpdpca_runtime.home_folder import home_folder, witness_folder
+    from dpdpca_runtime.network_drives import check_not_on_network
 
-    return OwnerHome(home_folder("owner", option, os.environ), witness_folder(os.environ))
+    folder = home_folder("owner", option, os.environ)
+    check_not_on_network(folder)
+    return OwnerHome(folder, witness_folder(os.environ))
 
 
 def open_desk(home: Path | None, ca_file: Path | None, passphrase_file: Path | None) -> "Desk":
@@ -104,11 +127,20 @@ def parse_address(address: str) -> "StudyAddress":
 
 
 def locate(
-    data: str | None, query: str | None, url_file: Path | None, encoding: str | None, decimal: str
+    data: str | None,
+    query: str | None,
+    url_file: Path | None,
+    encoding: str | None,
+    decimal: str,
+    missing_markers: list[str] | None,
+    header_lines: int | None,
 ) -> "DataLocation":
     from dpdpca_owner.records.open import locate_data
+    from dpdpca_owner.records.source import Reading
 
-    return locate_data(data, query, url_file, encoding, decimal, os.environ)
+    # Without the option, some versions of typer give an empty list.
+    reading = Reading(tuple(missing_markers) if missing_markers else None, header_lines)
+    return locate_data(data, query, url_file, encoding, decimal, os.environ, reading)
 
 
 def need_terminal(what: str) -> None:
