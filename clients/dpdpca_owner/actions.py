@@ -21,7 +21,7 @@ from dpdpca_owner.home import Owner, OwnerHome
 from dpdpca_owner.policy import Policy
 from dpdpca_owner.projection import open_components, project, record_count, save_model
 from dpdpca_owner.records.contribution import Contribution, read_contribution
-from dpdpca_owner.records.source import DataLocation
+from dpdpca_owner.records.source import DataLocation, Reading
 from dpdpca_owner.sample_share import check_sample_folder, write_sample
 from dpdpca_owner.share_chunks import prepare_randomizers
 from dpdpca_owner.study_checks import (
@@ -48,7 +48,7 @@ from dpdpca_protocol.result.components import Components
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.address import normal_address, parse_address
 from dpdpca_protocol.wire.fields import time_text
-from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.http.address import StudyAddress, address_note
 from dpdpca_runtime.http.client import ProxyClient
@@ -198,15 +198,31 @@ def review(
         opened = check_names(opened, desk.home, desk.owner, client)
     contribution = None
     if location is not None:
-        contribution = _read(desk, opened.manifest, location, strict)
+        contribution, _ = _read(desk, opened.manifest, location, strict)
         if save is not None:
             write_sample(save, opened.signed, contribution, OS_RANDOMNESS, desk.key_rules)
     return _sheet(desk, address, opened, desk.home.policy(), contribution, data_set)
 
 
-def _read(desk: Desk, manifest: Manifest, location: DataLocation, strict: bool) -> Contribution:
+def _read(
+    desk: Desk, manifest: Manifest, location: DataLocation, strict: bool
+) -> tuple[Contribution, Reading]:
+    """The contribution, and how the data was read."""
     key, spool = desk.home.ledger.key(), desk.home.path
-    return read_contribution(location, manifest, key, spool=spool, strict=strict)
+    location = _as_joined(desk, manifest.study_id, location)
+    return read_contribution(location, manifest, key, spool=spool, strict=strict), location.reading
+
+
+def _as_joined(desk: Desk, study: StudyId, location: DataLocation) -> DataLocation:
+    """`location`, read as when this owner joined the study, where the owner says nothing else.
+
+    So a join that is repeated without its options makes the same share again.
+    """
+    joined = desk.home.study(study).reading()
+    reading = location.reading.or_else(joined)
+    if reading != location.reading:
+        desk.say(f"the data is read as when you joined this study: {reading}")
+    return replace(location, reading=reading)
 
 
 def _sheet(
@@ -272,11 +288,13 @@ class Prepared:
         sheet: what the owner is asked to consent to.
         contribution: the encoded data.
         data_set: the name that the owner gives to its records, or None.
+        reading: how the data was read.
     """
 
     sheet: ConsentSheet
     contribution: Contribution
     data_set: str | None
+    reading: Reading
 
     @property
     def manifest(self) -> Manifest:
@@ -320,12 +338,12 @@ def prepare_join(
     named = data_set or policy.dataset
     if named is not None:
         check_data_set(named)
-    contribution = _read(desk, opened.manifest, location, strict)
+    contribution, reading = _read(desk, opened.manifest, location, strict)
     sheet = _sheet(desk, address, opened, policy, contribution, named)
     if sheet.chain is not None:
         sheet.chain.check()
     sheet.spending.check()
-    return Prepared(sheet, contribution, named)
+    return Prepared(sheet, contribution, named, reading)
 
 
 def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher) -> Settled:
@@ -353,6 +371,7 @@ def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher
             paid = reserve(book.ledger, charge, content, prepared.data_set, policy.budget, book.time)
             desk.home.approvals.approve(opened.manifest, book.ledger)
             book.record(paid)
+        folder.save_reading(prepared.reading)
 
     def book_sending(values: Digest) -> None:
         with ledger.writing(desk.now()) as book:
@@ -444,7 +463,7 @@ def components(desk: Desk, address: StudyAddress, out: Path | None = None) -> tu
 def transform(desk: Desk, address: StudyAddress, location: DataLocation, out: Path) -> int:
     """Write the scores of this owner's records; only the request for components leaves the machine."""
     found, manifest = _published(desk, address)
-    return project(location, manifest, found, out)
+    return project(_as_joined(desk, manifest.study_id, location), manifest, found, out)
 
 
 def _published(desk: Desk, address: StudyAddress) -> tuple[Components, Manifest]:

@@ -15,14 +15,15 @@ from typing import Any, Self
 from dpdpca_owner.accounts.spending import check_data_set
 from dpdpca_owner.policy import Policy
 from dpdpca_owner.records.open import locate_data
-from dpdpca_owner.records.source import DataLocation
+from dpdpca_owner.records.source import AS_IT_STANDS, DataLocation, Reading
 from dpdpca_protocol.errors import ConflictError, InputError, MessageError, NotFoundError, UsageError
 from dpdpca_runtime.files import remove_private
 from dpdpca_runtime.home_folder import expanded
 from dpdpca_runtime.own_files import load, own_file, save
 
 _NAME = re.compile("[a-z0-9][a-z0-9._-]{0,63}")
-_MEMBERS = ("data", "data_set", "decimal", "encoding", "query", "url_file")
+_TEXTS = ("data", "data_set", "decimal", "encoding", "query", "url_file")
+_MEMBERS = (*_TEXTS, "header_lines", "missing_markers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class RegisteredSource:
         url_file: the file with the database URL, or None.
         encoding: the encoding of a text file, or None to detect it.
         decimal: the decimal sign of a text file.
+        reading: what the owner says about the meaning of values.
         data_set: as given at registration, or None.
     """
 
@@ -46,11 +48,14 @@ class RegisteredSource:
     encoding: str | None = None
     decimal: str = "."
     data_set: str | None = None
+    reading: Reading = AS_IT_STANDS
 
     def location(self, environment: Mapping[str, str]) -> DataLocation:
         """Where the records are now. Raises UsageError, for example if a database URL is missing."""
         url_file = None if self.url_file is None else Path(self.url_file)
-        return locate_data(self.data, self.query, url_file, self.encoding, self.decimal, environment)
+        return locate_data(
+            self.data, self.query, url_file, self.encoding, self.decimal, environment, self.reading
+        )
 
     def counts_in(self, policy: Policy) -> str:
         """The data set of the ledger: the registered one, else the policy's, else one named like the
@@ -58,15 +63,26 @@ class RegisteredSource:
         return self.data_set or policy.dataset or self.name
 
     def to_body(self) -> dict[str, Any]:
-        return {member: getattr(self, member) for member in _MEMBERS}
+        markers = self.reading.missing_markers
+        return {member: getattr(self, member) for member in _TEXTS} | {
+            "header_lines": self.reading.header_lines,
+            "missing_markers": None if markers is None else list(markers),
+        }
 
     @classmethod
     def parse(cls, name: str, body: Mapping[str, Any]) -> Self:
-        """Raises MessageError for a member that is no text."""
-        for member in _MEMBERS:
+        """Raises MessageError for a member of another type."""
+        for member in _TEXTS:
             if not isinstance(body[member], str if member == "decimal" else str | None):
                 raise MessageError("malformed", f"the member {member} is not a text")
-        return cls(name, **{member: body[member] for member in _MEMBERS})
+        markers, lines = body["missing_markers"], body["header_lines"]
+        if markers is not None:
+            if not isinstance(markers, list) or not all(isinstance(each, str) for each in markers):
+                raise MessageError("malformed", "the member missing_markers is not a list of texts")
+            markers = tuple(markers)
+        if lines is not None and (not isinstance(lines, int) or isinstance(lines, bool)):
+            raise MessageError("malformed", "the member header_lines is not an integer")
+        return cls(name, **{member: body[member] for member in _TEXTS}, reading=Reading(markers, lines))
 
 
 class Sources:

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dpdpca_owner.records.source import AS_IT_STANDS, Reading
 from dpdpca_protocol.errors import ConflictError, IntegrityError, MessageError
 from dpdpca_protocol.messages.share import Receipt
 from dpdpca_protocol.release.suite import BegunShare
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.wire.fields import malformed
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import Statement, hex_bytes, verify_statement
 from dpdpca_runtime.files import private_dir, read_private, remove_private, write_private
@@ -108,6 +110,32 @@ class StudyFolder:
 
     def save_owner_key(self, ed25519: bytes) -> None:
         save(self.path / "owner.json", {"ed25519": ed25519.hex()})
+
+    def reading(self) -> Reading:
+        """How the owner's data was read when it joined; nothing is said before the first join."""
+        path = self.path / "reading.json"
+        if not path.exists():
+            return AS_IT_STANDS
+        body = load(path, "header_lines", "missing_markers")
+        lines, markers = body["header_lines"], body["missing_markers"]
+        with own_file(path):
+            if lines is not None and type(lines) is not int:
+                malformed("header_lines", "an integer")
+            if markers is not None and not (
+                isinstance(markers, list) and all(isinstance(each, str) for each in markers)
+            ):
+                malformed("missing_markers", "a list of texts")
+        return Reading(None if markers is None else tuple(markers), lines)
+
+    def save_reading(self, reading: Reading) -> None:
+        markers = reading.missing_markers
+        save(
+            self.path / "reading.json",
+            {
+                "header_lines": reading.header_lines,
+                "missing_markers": None if markers is None else list(markers),
+            },
+        )
 
     def owners(self) -> frozenset[PartyId]:
         """The owner that joined the study from this folder; empty before the first join. Raises like

@@ -163,6 +163,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Follow the [recovery instructions](../ledger.md).",
     ),
     "log-broken": ("An entry of a log does not follow the entry before it.", "Restore the newest backup."),
+    "network-home": (
+        "The owner's home is on a network file system.",
+        "Name a folder on a disk of this machine with `--home` or `DPDPCA_OWNER_HOME`.",
+    ),
     "no-copy": (
         "The published components hold no copy for this owner.",
         "Only the owners in the cohort get a copy.",
@@ -246,6 +250,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Restore the right key file, or make another home for another party.",
     ),
     "out-of-memory": ("A worker process ran out of memory.", "Free memory and try again."),
+    "parts-differ": (
+        "The files of one table have different columns.",
+        "Export all parts with the same columns, or name a pattern that leaves the other files out.",
+    ),
     "participant-key-changed": (
         "Another owner is known here with another key for blinding.",
         "Ask that owner. Only after it has confirmed its keys, delete the file that the error names.",

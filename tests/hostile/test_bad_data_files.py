@@ -168,7 +168,7 @@ def test_binary_files(tmp_path: Path, make_manifest: MakeManifest, name: str) ->
 
 def test_no_file_and_a_folder(tmp_path: Path, make_manifest: MakeManifest) -> None:
     refused(tmp_path / "nothing", make_manifest(), "there is no file")
-    refused(tmp_path, make_manifest(), "is not a file")
+    refused(tmp_path, make_manifest(), "has no file NAME.parquet")
 
 
 @pytest.mark.parametrize(

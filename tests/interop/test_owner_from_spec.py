@@ -507,6 +507,10 @@ def test_it_refuses_a_manifest_that_breaks_the_rules_of_blinding(
 NUMBERS = [{"name": "age", "lower": 0, "upper": 100}, {"name": "weight", "lower": "2.5", "upper": 250.5}]
 STUDIES: dict[str, dict[str, Any]] = {
     "levels": {"features": [*NUMBERS, {"name": "ward", "levels": ["A", "B", "3", "true"]}]},
+    "levels as other programs spell them": {
+        "features": [*NUMBERS, {"name": "ward", "levels": ["3.00", "FALSE", "TRUE"]}]
+    },
+    "levels 1 and 0 for truth values": {"features": [*NUMBERS, {"name": "ward", "levels": ["0", "1"]}]},
     "levels with centres": {
         "features": [
             *NUMBERS,

@@ -13,12 +13,13 @@ import math
 import re
 import secrets
 import struct
+import sys
 import time
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any
 
@@ -672,7 +673,7 @@ def _scaled(terms: Terms, columns: Mapping[str, Sequence[Any]]) -> tuple[Any, An
     for feature in body["features"]:
         column = own[_name(feature["name"])]
         if feature["kind"] == "categorical":
-            read = [_level(value) for value in column]
+            read = [_level_of(value, feature["levels"]) for value in column]
             missing |= np.array([level is None for level in read])
             has_level = [level in feature["levels"] for level in read]
             for each, centre in zip(feature["levels"], map(float, _level_centres(feature)), strict=True):
@@ -722,7 +723,7 @@ def _number(value: Any) -> Any:
     try:
         number = float(value)
     except OverflowError:
-        return None
+        return math.copysign(sys.float_info.max, value)
     return number if math.isfinite(number) else None
 
 
@@ -733,6 +734,41 @@ def _level(value: Any) -> str | None:
         return f"{Decimal(repr(value)).normalize():f}" if math.isfinite(value) else None
     text = "" if value is None else unicodedata.normalize("NFC", str(value)).strip()
     return text or None
+
+
+def _level_of(value: Any, levels: Sequence[str]) -> str | None:
+    """The level for which a value stands, None for a missing value, or a text that is no level."""
+    text = _level(value)
+    if text is None or text in levels:
+        return text
+    number, by_number = _shortest(text), [_shortest(level) for level in levels]
+    spelled = {level.lower(): level for level in levels}
+    if text.lower() in ("true", "false") and text.lower() in spelled:
+        return spelled[text.lower()]
+    if number is not None:
+        if number in levels:
+            return number
+        if by_number.count(number) == 1:
+            return levels[by_number.index(number)]
+        if {"true", "false"} <= spelled.keys() and not {"1", "0"} & set(levels) and number in ("1", "0"):
+            return spelled["true" if number == "1" else "false"]
+    elif {"1", "0"} <= set(levels) and not {"true", "false"} & spelled.keys() and text.lower() == "true":
+        return "1"
+    elif {"1", "0"} <= set(levels) and not {"true", "false"} & spelled.keys() and text.lower() == "false":
+        return "0"
+    return text
+
+
+def _shortest(text: str) -> str | None:
+    """The shortest decimal of a text that is a number without needless zeros in front."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return None
+    digits = text.lstrip("+-")
+    if not number.is_finite() or (digits[:1] == "0" and digits[1:2].isdigit()):
+        return None
+    return f"{number.normalize():f}".removeprefix("-" if number == 0 else "no sign")
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def test_many_missing_columns_are_counted_and_the_first_named() -> None:
         np.array([1.5, math.nan, math.inf, -math.inf], dtype=np.float32),
         objects([1.5, None, math.inf, Decimal("NaN")]),
         objects([Decimal("1.5"), "", Decimal("-Infinity"), np.float64("nan")]),
-        objects([1.5, 10**400, Decimal("sNaN"), -(10**400)]),
+        objects([1.5, Decimal("sNaN"), Decimal("NaN"), None]),
         np.ma.masked_array([1.5, 7.0, math.nan, 9.0], mask=[False, True, False, True]),
     ],
 )
@@ -83,6 +83,16 @@ def test_missing_numbers(column: NDArray[np.float64] | NDArray[np.float32] | NDA
     numbers = numbers_of(column, AGE)
     assert numbers[0] == 1.5
     assert np.isnan(numbers[1:]).all()
+
+
+def test_what_no_double_can_hold_is_the_largest_double() -> None:
+    largest = float(np.finfo(np.float64).max)
+    column = objects([10**400, -(10**400), Decimal("1e999"), Decimal("-1e999"), Fraction(10**400)])
+    assert numbers_of(column, AGE).tolist() == [largest, -largest, largest, -largest, largest]
+    wide = np.array([1, np.inf, -np.inf, np.nan], dtype=np.longdouble)
+    wide[0] = np.longdouble("1e999")
+    assert numbers_of(wide, AGE)[0] == (largest if np.isfinite(wide[0]) else np.inf)
+    assert np.isnan(numbers_of(wide, AGE)[1:]).all()
 
 
 def test_integers_and_truth_values_are_numbers() -> None:

@@ -27,6 +27,7 @@ from dpdpca_protocol.errors import (
 )
 from dpdpca_protocol.messages.share import Receipt, ShareStatement
 from dpdpca_protocol.messages.study_messages import ProxyCard
+from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.http.answers import StudyUpdate
@@ -133,16 +134,21 @@ def test_a_problem_document_becomes_the_class_that_was_raised(
 @pytest.mark.parametrize(
     ("status", "kind", "cause"),
     [
+        (200, MessageError, "a network that asks for a login"),
         (301, MessageError, "points elsewhere"),
+        (302, MessageError, "in a browser"),
         (400, MessageError, "https"),
+        (403, MessageError, "the web filter of a company"),
         (404, MessageError, "under a path"),
+        (407, MessageError, "ask your IT"),
         (408, UnavailableError, "client_body_timeout"),
-        (413, LimitError, "client_max_body_size"),
+        (413, LimitError, f"must allow {COMPONENTS_LIMIT_BYTES >> 20} MiB (nginx: client_max_body_size)"),
         (429, UnavailableError, "limit_req"),
         (500, MessageError, "is not a proxy"),
         (502, UnavailableError, "proxy_pass"),
         (503, UnavailableError, "accepts no more requests"),
         (504, UnavailableError, "proxy_read_timeout"),
+        (511, MessageError, "a network that asks for a login"),
     ],
 )
 def test_what_something_before_the_proxy_answers_is_named(

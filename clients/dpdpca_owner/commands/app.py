@@ -18,7 +18,9 @@ from dpdpca_owner.commands.parts import (
     Dataset,
     Decimal,
     Encoding,
+    HeaderLines,
     Home,
+    MissingMarker,
     Passphrase,
     Query,
     Source,
@@ -32,6 +34,7 @@ from dpdpca_owner.commands.parts import (
     open_desk,
     parse_address,
     print_facts,
+    reading_of,
     say,
 )
 from dpdpca_protocol.errors import PolicyError
@@ -167,6 +170,8 @@ def review(
     data_url_file: UrlFile = None,
     encoding: Encoding = None,
     decimal: Decimal = ".",
+    missing_marker: MissingMarker = None,
+    header_lines: HeaderLines = None,
     dataset: Dataset = None,
     source: Source = None,
     strict: Strict = False,
@@ -188,8 +193,9 @@ def review(
 
     location = None
     if data is not None or query is not None or data_url_file is not None or source is not None:
+        reading = reading_of(missing_marker, header_lines)
         location, dataset = choose_records(
-            find_home(home), source, data, query, data_url_file, encoding, decimal, dataset
+            find_home(home), source, data, query, data_url_file, encoding, decimal, reading, dataset
         )
     desk = open_desk(home, ca_file, passphrase_file)
     sheet = actions.review(desk, parse_address(address), location, dataset, strict=strict, save=save)
@@ -236,6 +242,8 @@ def join(
     data_url_file: UrlFile = None,
     encoding: Encoding = None,
     decimal: Decimal = ".",
+    missing_marker: MissingMarker = None,
+    header_lines: HeaderLines = None,
     dataset: Dataset = None,
     source: Source = None,
     follow: Annotated[
@@ -257,8 +265,9 @@ def join(
     from dpdpca_owner.following import Records
 
     place = parse_address(address)
+    reading = reading_of(missing_marker, header_lines)
     location, dataset = choose_records(
-        find_home(home), source, data, query, data_url_file, encoding, decimal, dataset
+        find_home(home), source, data, query, data_url_file, encoding, decimal, reading, dataset
     )
     desk = open_desk(home, ca_file, passphrase_file)
     records = Records(location, dataset, strict)
@@ -409,6 +418,8 @@ def transform(
     data_url_file: UrlFile = None,
     encoding: Encoding = None,
     decimal: Decimal = ".",
+    missing_marker: MissingMarker = None,
+    header_lines: HeaderLines = None,
     home: Home = None,
     ca_file: CaFile = None,
     passphrase_file: Passphrase = None,
@@ -417,7 +428,8 @@ def transform(
     """Project this owner's own records onto the published components, on this machine."""
     from dpdpca_owner import actions
 
-    location = locate(data, query, data_url_file, encoding, decimal)
+    reading = reading_of(missing_marker, header_lines)
+    location = locate(data, query, data_url_file, encoding, decimal, reading)
     count = actions.transform(
         open_desk(home, ca_file, passphrase_file), parse_address(address), location, out
     )

@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpdpca_owner.commands.parts import Decimal, Encoding, Home, Query, UrlFile, find_home, print_facts
+from dpdpca_owner.commands.parts import (
+    Decimal,
+    Encoding,
+    HeaderLines,
+    Home,
+    MissingMarker,
+    Query,
+    UrlFile,
+    find_home,
+    print_facts,
+    reading_of,
+)
 from dpdpca_runtime.command_options import AsJson
 from dpdpca_runtime.text import for_terminal
 
@@ -29,6 +40,8 @@ def add(
     data_url_file: UrlFile = None,
     encoding: Encoding = None,
     decimal: Decimal = ".",
+    missing_marker: MissingMarker = None,
+    header_lines: HeaderLines = None,
     dataset: Annotated[
         str | None,
         typer.Option(
@@ -46,7 +59,8 @@ def add(
     place = find_home(home)
     place.check_made()
     policy, url_file = place.policy(), None if data_url_file is None else str(data_url_file)
-    wanted = RegisteredSource(name, data, query, url_file, encoding, decimal, dataset)
+    reading = reading_of(missing_marker, header_lines)
+    wanted = RegisteredSource(name, data, query, url_file, encoding, decimal, dataset, reading)
     kept = place.sources.add(wanted, os.environ)
     print_facts(as_json, _facts(kept, policy), f"registered: {_line(kept, policy)}")
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from dpdpca_owner.actions import Desk
     from dpdpca_owner.home import OwnerHome
-    from dpdpca_owner.records.source import DataLocation
+    from dpdpca_owner.records.source import DataLocation, Reading
     from dpdpca_runtime.http.address import StudyAddress
 
 PASSPHRASE_VARIABLE = "DPDPCA_OWNER_PASSPHRASE_FILE"  # noqa: S105  # the name of a variable, not a secret
@@ -36,7 +36,11 @@ Address = Annotated[
 ]
 Data = Annotated[
     str | None,
-    typer.Option("--data", help="A Parquet, Arrow, CSV, .npy or .npz file; with --query, a SQLAlchemy URL."),
+    typer.Option(
+        "--data",
+        help="A Parquet, Arrow, CSV, .npy or .npz file, a folder of Parquet files, or a pattern such as"
+        " 'part-*.csv'; with --query, a SQLAlchemy URL.",
+    ),
 ]
 Query = Annotated[
     str | None, typer.Option(help="A SELECT statement; the database URL is --data or DPDPCA_DATA_URL.")
@@ -48,6 +52,22 @@ Source = Annotated[
     str | None,
     typer.Option(
         "--source", help="Registered records and their data set (dpdpca owner data), instead of --data."
+    ),
+]
+MissingMarker = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--missing-marker",
+        help="A text that stands for a missing value in your data, such as '.'; repeat the option for others."
+        " Default: those with which you joined this study, else none.",
+    ),
+]
+HeaderLines = Annotated[
+    int | None,
+    typer.Option(
+        "--header-lines",
+        help="How many lines of a text file come before the records: 2 if a line of units follows the names."
+        " Default: as when you joined this study, else 1.",
     ),
 ]
 Dataset = Annotated[
@@ -82,8 +102,11 @@ def make_console(*, err: bool = False) -> "Console":
 def find_home(option: Path | None) -> "OwnerHome":
     from dpdpca_owner.home import OwnerHome
     from dpdpca_runtime.home_folder import home_folder, witness_folder
+    from dpdpca_runtime.network_drives import check_not_on_network
 
-    return OwnerHome(home_folder("owner", option, os.environ), witness_folder(os.environ))
+    folder = home_folder("owner", option, os.environ)
+    check_not_on_network(folder)
+    return OwnerHome(folder, witness_folder(os.environ))
 
 
 def open_desk(home: Path | None, ca_file: Path | None, passphrase_file: Path | None) -> "Desk":
@@ -109,12 +132,24 @@ def parse_address(address: str) -> "StudyAddress":
     return parse_study_address(address)
 
 
+def reading_of(missing_markers: list[str] | None, header_lines: int | None) -> "Reading":
+    from dpdpca_owner.records.source import Reading
+
+    # Without the option, some versions of typer give an empty list.
+    return Reading(tuple(missing_markers) if missing_markers else None, header_lines)
+
+
 def locate(
-    data: str | None, query: str | None, url_file: Path | None, encoding: str | None, decimal: str
+    data: str | None,
+    query: str | None,
+    url_file: Path | None,
+    encoding: str | None,
+    decimal: str,
+    reading: "Reading",
 ) -> "DataLocation":
     from dpdpca_owner.records.open import locate_data
 
-    return locate_data(data, query, url_file, encoding, decimal, os.environ)
+    return locate_data(data, query, url_file, encoding, decimal, os.environ, reading)
 
 
 def choose_records(
@@ -125,12 +160,14 @@ def choose_records(
     url_file: Path | None,
     encoding: str | None,
     decimal: str,
+    reading: "Reading",
     data_set: str | None,
 ) -> tuple["DataLocation", str | None]:
     """Where the records are, and their data set: registered as `source`, or given on the command line."""
     if source is None:
-        return locate(data, query, url_file, encoding, decimal), data_set
-    if (data, query, url_file, encoding, decimal, data_set) != (None, None, None, None, ".", None):
+        return locate(data, query, url_file, encoding, decimal, reading), data_set
+    given = (data, query, url_file, encoding, decimal, str(reading), data_set)
+    if given != (None, None, None, None, ".", "", None):
         raise UsageError(
             "bad-option",
             "--source already says where the records are, how to read them and in which data set they count",

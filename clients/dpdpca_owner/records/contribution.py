@@ -1,6 +1,6 @@
 """Turns an owner's records into the exact integers that it contributes. Nothing is sent here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import gettempdir
@@ -16,11 +16,12 @@ from dpdpca_owner.records.units import UnitCheck
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.records.block_sums import BlockSums, new_sums
+from dpdpca_protocol.records.columns import Column, Unusable
 from dpdpca_protocol.records.encoding import BatchReport, RecordEncoder
 from dpdpca_protocol.records.pairing import differences, pairing_seed
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.records.seeded_noise import owners_noise_seed, seeded_samplers
-from dpdpca_protocol.terms.features import column_key
+from dpdpca_protocol.terms.features import Feature, column_key
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.identifiers import Digest
 
@@ -89,8 +90,10 @@ def read_contribution(
     units = UnitCheck(manifest.features)
     source = open_source(location, manifest.features)
     found = match_columns(source.names, manifest.features)
-    fingerprint = RecordsFingerprint(key)
+    fingerprint, has_units = RecordsFingerprint(key), False
     for columns in read_batches(source, manifest.features, fingerprint.add):
+        if not report.records and source.is_text:
+            has_units = _has_units(columns, manifest.features)
         encoded = encoder.encode(columns, report.records)
         report += encoded.report
         units.add(columns)
@@ -117,12 +120,22 @@ def read_contribution(
             _add_pairs(sums, shuffle)
         report = replace(report, clipped=sums.cut)
     columns_used = tuple(column_key(source.names[place]) for place in found)
-    notes = notes_on(source.names, found, manifest, sums, report)
+    notes = notes_on(source.names, found, manifest, sums, report, has_units=has_units)
     digest = Digest.of(b"dpdpca/moments\x00" + sums.to_bytes())
     noise_seed = owners_noise_seed(key, manifest.study_id, digest)
     return Contribution(
         columns_used, sums, report, notes, fingerprint.content, digest, noise_seed, units.suspected()
     )
+
+
+def _has_units(columns: Mapping[str, Column], features: Sequence[Feature]) -> bool:
+    """Whether the first record has a text in every column of numbers, like a line of units.
+
+    This decides only whether the owner sees a note. The record counts, whatever it is: if its content could
+    make it a line of units, its content would decide how many records there are.
+    """
+    firsts = [columns[feature.name][0] for feature in features if not feature.is_categorical]
+    return bool(firsts) and all(isinstance(first, str | Unusable) for first in firsts)
 
 
 def _add_pairs(sums: BlockSums, shuffle: Shuffle) -> None:

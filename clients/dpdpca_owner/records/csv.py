@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from dpdpca_owner.records.fingerprint import as_text
 from dpdpca_owner.records.matching import match_columns
 from dpdpca_owner.records.source import Listener, RecordSource
+from dpdpca_owner.records.texts import NUMBER, TRUTH
 from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.records.columns import MISSING_WORDS, Column, Unusable
 from dpdpca_protocol.terms.features import Feature
@@ -47,11 +48,14 @@ _HEADER_BYTES = 1 << 23
 _BLOCK_BYTES = 1 << 20
 """Smallest size of a block; the reader holds a few dozen blocks. A record must fit into one block."""
 _MISSING = pa.array(MISSING_WORDS)
-_TRUTH = {"true": "1", "false": "0"}
-"""Truth values, in upper or lower case, and the numbers that stand for them in typed files."""
-_NUMBER = r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf|infinity|nan)$"
+_READ_AS_NUMBER = rf"{NUMBER}|^[+-]?(inf|infinity|nan)$"
 """Matches what Arrow reads as a number."""
-_TEXT = Unusable("text", "leave the field empty if the value is missing; for decimal commas add --decimal ,")
+_WITH_POINT = Unusable("text with a decimal point", "if the file has decimal points, leave out --decimal ,")
+_DELIMITER_LINE = re.compile(r"sep=([^\w\s\"]|\t)\r?\n")
+"""Matches the line with which Excel names the delimiter of a file."""
+_END_MARKS = re.compile(rb"(?:\x1a[\r\n]*)+\Z")
+"""Matches the marks with which DOS programs end a text file."""
+_END_BYTES = 1024
 
 
 class CsvSource(RecordSource):
@@ -62,16 +66,32 @@ class CsvSource(RecordSource):
         features: used to find the delimiter: the one with which the header has most of these features.
         encoding: a Python codec; None means UTF-8, or the encoding of the file's byte-order mark.
         decimal: "." or ",".
+        header_lines: how many lines come before the records. The first has the names; a line `sep=;` before
+            it is not counted.
     """
 
-    def __init__(self, path: Path, features: Sequence[Feature], encoding: str | None, decimal: str) -> None:
+    is_text = True
+
+    def __init__(
+        self,
+        path: Path,
+        features: Sequence[Feature],
+        encoding: str | None,
+        decimal: str,
+        header_lines: int = 1,
+    ) -> None:
         self._path = path
+        self._header_lines = header_lines
         self._decimal = decimal
         self._compression = _compression(path)
         beginning = self._beginning()
         self._encoding = _encoding(beginning, encoding)
         text = self._decode(beginning)
-        self._delimiter, self.names = _header(text, features)
+        named = _DELIMITER_LINE.match(text)
+        self._lines_before = 1 if named else 0
+        self._delimiter, self.names = _header(
+            text[named.end() :] if named else text, features, named.group(1) if named else _DELIMITERS
+        )
         self._block_bytes = max(_BLOCK_BYTES, 64 * len(self.names), 8 * sum(map(len, self.names)))
 
     def read(
@@ -87,14 +107,15 @@ class CsvSource(RecordSource):
         # Bytes, because a field need not be valid text.
         types = dict.fromkeys(included, pa.binary())
         try:
-            with pa.input_stream(str(self._path), compression=self._compression) as file:
+            with self._open() as file:
                 reader = pyarrow.csv.open_csv(
                     file,
                     read_options=pa.csv.ReadOptions(
                         use_threads=False,  # keeps the order, so that rows can be counted
                         block_size=self._block_bytes,
                         column_names=columns,  # our own names, so that duplicate names do no harm
-                        skip_rows_after_names=1,
+                        skip_rows=self._lines_before,
+                        skip_rows_after_names=self._header_lines,
                         encoding=self._encoding,
                     ),
                     parse_options=pa.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
@@ -130,8 +151,25 @@ class CsvSource(RecordSource):
     def _column(self, texts: pa.Array, feature: Feature) -> Column:
         if feature.is_categorical:
             levels: list[str] = texts.to_pylist()
+            if self._decimal == ",":
+                listed = set(feature.levels)
+                with_points = _with_points(texts, ",").to_pylist()
+                return [
+                    level if level.strip() in listed else number
+                    for level, number in zip(levels, with_points, strict=True)
+                ]
             return levels
         return _numbers(texts, self._decimal)
+
+    def _open(self) -> Any:
+        """The file without the marks at its end, which would be a record of one field."""
+        has_marks = self._compression is None and not self._encoding.startswith(("utf-16", "utf-32"))
+        end = _end_of_text(self._path) if has_marks else None
+        if end is None:
+            return pa.input_stream(str(self._path), compression=self._compression)
+        # A slice of a mapped file: a reader in Python would be called by Arrow's own threads.
+        with pa.memory_map(str(self._path)) as mapped:
+            return pa.BufferReader(mapped.read_buffer(end))
 
     def _beginning(self) -> bytes:
         try:
@@ -218,10 +256,19 @@ def _encoding(beginning: bytes, named: str | None) -> str:
     return "utf-8" if marked in (None, "utf-8-sig") else marked  # Arrow removes the UTF-8 mark itself
 
 
-def _header(text: str, features: Sequence[Feature]) -> tuple[str, tuple[str, ...]]:
+def _end_of_text(path: Path) -> int | None:
+    """Where the text of a file ends, if marks for the end follow it."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        file.seek(max(0, size - _END_BYTES))
+        marks = _END_MARKS.search(file.read())
+    return size - len(marks.group()) if marks else None
+
+
+def _header(text: str, features: Sequence[Feature], delimiters: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """The delimiter that finds most features (and then most columns), and the column names it gives."""
     best: tuple[tuple[int, int], str, tuple[str, ...]] | None = None
-    for delimiter in _DELIMITERS:
+    for delimiter in delimiters:
         with suppress(csv.Error):
             rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
             names = next((tuple(row) for row in islice(rows, 100) if row), ())
@@ -243,28 +290,35 @@ def _has(names: Sequence[str], feature: Feature) -> bool:
     return True
 
 
-def _numbers(texts: pa.Array, decimal: str) -> NDArray[Any]:
-    """The numbers of a column of texts: NaN for missing ones, and `Unusable` for what is no number."""
-    trimmed = pc.utf8_trim_whitespace(texts)
-    lower = pc.utf8_lower(trimmed)
-    missing = pc.is_in(lower, value_set=_MISSING)
-    trimmed = pc.if_else(missing, pa.scalar(None, trimmed.type), trimmed)
-    for word, number in _TRUTH.items():
-        trimmed = pc.if_else(pc.equal(lower, word), number, trimmed)
+def _numbers(texts: pa.Array, decimal: str) -> Column:
+    """The numbers of a column of texts: NaN for missing ones, and the text itself for what is no number."""
+    written = pc.utf8_trim_whitespace(texts)
+    lower = pc.utf8_lower(written)
+    trimmed = pc.if_else(pc.is_in(lower, value_set=_MISSING), pa.scalar(None, written.type), written)
+    for word, number in TRUTH.items():
+        trimmed = pc.if_else(pc.equal(lower, word), str(number), trimmed)
     if decimal == ",":
         # A point is then invalid: it is no decimal sign, and it is not taken for a thousands separator.
         trimmed = pc.replace_substring(pc.replace_substring(trimmed, ".", "?"), ",", ".")
     with suppress(pa.ArrowInvalid):
         return _doubles(trimmed)
-    is_number = pc.fill_null(pc.match_substring_regex(trimmed, _NUMBER), True)
-    numbers: NDArray[Any] = _doubles(pc.if_else(is_number, trimmed, pa.scalar(None, trimmed.type)))
-    numbers = numbers.astype(object)
-    numbers[~is_number.to_numpy(zero_copy_only=False)] = _TEXT
+    is_number = pc.fill_null(pc.match_substring_regex(trimmed, _READ_AS_NUMBER), True)
+    numbers = _doubles(pc.if_else(is_number, trimmed, pa.scalar(None, trimmed.type))).astype(object)
+    others = np.flatnonzero(~is_number.to_numpy(zero_copy_only=False))
+    for place, text in zip(others.tolist(), written.take(pa.array(others)).to_pylist(), strict=True):
+        numbers[place] = _WITH_POINT if decimal == "," and re.match(NUMBER, text) else text
     return numbers
 
 
 def _doubles(texts: pa.Array) -> NDArray[np.float64]:
-    return np.asarray(texts.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+    """The nearest doubles. A number that is too large for a double is the largest double, not infinity."""
+    numbers = np.array(texts.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+    infinite = np.flatnonzero(np.isinf(numbers))
+    if infinite.size:
+        has_digits = pc.match_substring_regex(texts.take(pa.array(infinite)), "[0-9]")
+        too_large = infinite[has_digits.to_numpy(zero_copy_only=False)]
+        numbers[too_large] = np.copysign(np.finfo(np.float64).max, numbers[too_large])
+    return numbers
 
 
 def _with_points(texts: pa.Array, decimal: str) -> pa.Array:

@@ -17,6 +17,8 @@ def notes_on(
     manifest: Manifest,
     sums: SecondMoments | BlockSums,
     report: BatchReport,
+    *,
+    has_units: bool = False,
 ) -> tuple[str, ...]:
     """One sentence for each unusual thing.
 
@@ -25,6 +27,7 @@ def notes_on(
         places: for each feature of the manifest, its position in `names`.
         manifest: the study's manifest.
         sums, report: the sums and counts of all records that were read.
+        has_units: whether the first record looks like a line of units.
     """
     notes = []
     extra = len(names) - len(places)
@@ -48,6 +51,12 @@ def notes_on(
             f"{unusable} replaced by the centre of the feature, because they are text in a numeric column"
             f" or an unlisted level: {_by_feature(manifest, report)}; --strict would stop at the first one"
         )
+    if has_units:
+        notes.append(
+            "the first record has a text in every column of numbers, and it counts as a record; if it is a"
+            " line of units, add --header-lines 2"
+        )
+    notes += _advice(report)
     if report.accepted == 1:
         notes.append(
             "there is only one record: nothing but the noise and the records of other owners hides it in the"
@@ -74,6 +83,20 @@ def _constant(manifest: Manifest, moments: SecondMoments) -> list[str]:
         return []
     rest = f" and {len(constant) - _SHOWN} more" if len(constant) > _SHOWN else ""
     return [f"features with the same value in every record: {', '.join(constant[:_SHOWN])}{rest}"]
+
+
+def _advice(report: BatchReport) -> list[str]:
+    """A note for each kind of unusable value about which the owner can do something."""
+    kinds = dict.fromkeys(sorted((each for _, each in report.advised), key=lambda each: each.kind))
+    notes = []
+    for kind in kinds:
+        counts = {name: count for (name, each), count in report.advised.items() if each == kind}
+        names = ", ".join(f"'{name}'" for name in list(counts)[:_SHOWN]) + (
+            f" and {len(counts) - _SHOWN} more features" if len(counts) > _SHOWN else ""
+        )
+        number = "1 value" if sum(counts.values()) == 1 else f"{sum(counts.values())} values"
+        notes.append(f"{number} in {names}: {kind.kind}; {kind.next_step}")
+    return notes
 
 
 def _by_feature(manifest: Manifest, report: BatchReport) -> str:

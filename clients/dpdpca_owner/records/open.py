@@ -1,8 +1,8 @@
 """Opens an owner's records, wherever they are, and reads them in batches of bounded size.
 
 The first bytes of a file, not its name, decide its format. Every source lists its columns and yields batches
-of the columns that a study asks for. Values are passed on unchanged: the encoder decides what is missing and
-what is not a number.
+of the columns that a study asks for. `texts` says what a text means in a column of numbers, for every format
+alike; the encoder decides what is missing and what is not a number.
 """
 
 import os
@@ -12,7 +12,9 @@ from pathlib import Path
 from urllib.parse import unquote_plus
 
 from dpdpca_owner.records.matching import match_columns
-from dpdpca_owner.records.source import DataLocation, Listener, RecordSource
+from dpdpca_owner.records.parts import PartsSource, files_at
+from dpdpca_owner.records.source import AS_IT_STANDS, DataLocation, Listener, Reading, RecordSource
+from dpdpca_owner.records.texts import MarkedSource
 from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.terms.features import Feature
@@ -55,14 +57,17 @@ def locate_data(
     encoding: str | None,
     decimal: str,
     environment: Mapping[str, str],
+    reading: Reading = AS_IT_STANDS,
 ) -> DataLocation:
-    """Where the data is, according to the command line or an environment variable.
+    """Where the data is and how it is read, according to the command line or an environment variable.
 
     Raises:
         UsageError: no data is named, or the command line contains a password.
     """
     if decimal not in (".", ","):
         raise UsageError("bad-option", "--decimal must be . or ,")
+    if reading.header_lines is not None and reading.header_lines < 1:
+        raise UsageError("bad-option", "--header-lines must be at least 1: one line has the names")
     if url_file is not None:
         data = load_text(url_file).strip()
     elif data is None:
@@ -77,7 +82,7 @@ def locate_data(
         raise UsageError("no-data", "no data is given", "give --data FILE, or a database URL with --query")
     if query is None and "://" in data:
         raise UsageError("no-query", "a database needs a query", "add --query 'SELECT …'")
-    return DataLocation(data, query, encoding, decimal)
+    return DataLocation(data, query, encoding, decimal, reading)
 
 
 def _shows_password(url: str) -> bool:
@@ -96,12 +101,23 @@ def open_source(location: DataLocation, features: Sequence[Feature]) -> RecordSo
     Raises:
         InputError: there is no such file, or its format is unknown.
     """
+    return MarkedSource(_open(location, features), location.reading.missing_markers or ())
+
+
+def _open(location: DataLocation, features: Sequence[Feature]) -> RecordSource:
     # Imported here, so that an owner with CSV files does not wait for a database library to load.
     if location.query is not None:
         from dpdpca_owner.records.sql import SqlSource
 
         return SqlSource(location.data, location.query)
     path = expanded(Path(location.data))
+    files = files_at(path)
+    if files is None:
+        return _open_file(path, location, features)
+    return PartsSource(files, lambda file: _open_file(file, location, features))
+
+
+def _open_file(path: Path, location: DataLocation, features: Sequence[Feature]) -> RecordSource:
     beginning = _beginning(path)
     if (kind := foreign_kind(beginning)) is not None:
         raise InputError("unknown-format", f"{path} is {kind.name}", kind.advice)
@@ -117,7 +133,7 @@ def open_source(location: DataLocation, features: Sequence[Feature]) -> RecordSo
         return ArrowSource(path, is_stream=not beginning.startswith(b"ARROW1"))
     from dpdpca_owner.records.csv import CsvSource
 
-    return CsvSource(path, features, location.encoding, location.decimal)
+    return CsvSource(path, features, location.encoding, location.decimal, location.reading.header_lines or 1)
 
 
 def _beginning(path: Path) -> bytes:

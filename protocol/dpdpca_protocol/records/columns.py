@@ -11,7 +11,10 @@ No error repeats a value.
 """
 
 import math
+import re
+import sys
 import unicodedata
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
@@ -43,6 +46,9 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 )
 """Names for values that are not numbers."""
 _MOST_DIGITS = 200
+_PLAIN_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]{0,99})(\.[0-9]{0,99})?([eE][+-]?[0-9]{1,3})?")
+"""Matches a text that is a number as programs write it. 007 is a code, not a number."""
+_TRUTH_WORDS = {"1": "true", "0": "false"}
 _MISSING, _UNUSABLE = -1, -2
 """They stand in place of a level's position if a value is missing or unusable."""
 
@@ -108,8 +114,8 @@ def pick_columns(columns: Mapping[str, Column], features: Sequence[Feature]) -> 
 def read_numbers(column: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """A numeric column, whatever it holds.
 
-    Each number is rounded to the nearest double. A number outside the range of doubles counts as missing,
-    like infinity.
+    Each number is rounded to the nearest double. A number outside the range of doubles counts as the largest
+    double of its sign, which is out of every bound; infinity counts as missing.
 
     Returns:
         (n,) float64 with NaN where there is no number, and (n,) whether the value is unusable: it is not a
@@ -120,6 +126,9 @@ def read_numbers(column: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.
     if column.dtype.kind in "fiub":
         with np.errstate(over="ignore"):
             numbers: NDArray[np.float64] = column.astype(np.float64)
+        if column.dtype.itemsize > numbers.dtype.itemsize:
+            too_large = np.isinf(numbers) & np.isfinite(column)
+            numbers[too_large] = np.copysign(sys.float_info.max, numbers[too_large])
     else:
         numbers = np.full(len(column), math.nan)
         if column.dtype.kind in "mMcV":
@@ -150,7 +159,9 @@ def read_levels(column: NDArray[Any], levels: Sequence[str]) -> tuple[NDArray[np
     """A categorical column, whatever it holds.
 
     Texts are compared in NFC without spaces at the ends, numbers by their shortest plain text at their own
-    width (3, 3.0 and 3.00 are "3"), booleans as "true" and "false" in any case, dates as "2026-01-31".
+    width (3, 3.0 and 3.00 are "3"), booleans as "true" and "false" in any case, dates as "2026-01-31". A text
+    that is no level but a number ("3.0") is compared as that number, and so are the levels. If the levels
+    include both truth values as words, or both as 1 and 0, then 1 means true and 0 means false.
 
     Returns:
         (n,) positions in `levels`, −1 where there is none, and (n,) whether the value is unusable: it is not
@@ -195,6 +206,18 @@ def levels_of(column: NDArray[Any], feature: Feature, first_record: int = 0) -> 
     return positions
 
 
+def advised_values(column: NDArray[Any], unusable: NDArray[np.bool_]) -> list[Unusable]:
+    """The unusable values of a column that come with a reader's advice.
+
+    Args:
+        column, unusable: as in `refuse_unusable`.
+    """
+    if column.dtype != object or not unusable.any():
+        return []
+    values = np.ma.getdata(column)[unusable].tolist()
+    return [value for value in values if isinstance(value, Unusable) and value.next_step]
+
+
 def refuse_unusable(
     column: NDArray[Any], unusable: NDArray[np.bool_], feature: Feature, first_record: int = 0
 ) -> None:
@@ -210,15 +233,14 @@ def refuse_unusable(
         return
     position = int(np.argmax(unusable))
     value, record = np.ma.getdata(column)[position], first_record + position + 1
-    if isinstance(value, Unusable):
-        raise wrong_kind(feature, value.kind, record, value.next_step)
-    if not feature.is_categorical or _level_text(value) is None:
-        raise wrong_kind(feature, kind_of(value), record)
-    raise InputError(
-        "unknown-level",
-        f"in record {record}, column '{feature.name}' holds a level that the manifest does not list",
-        "replace the value by one of the manifest's levels, or leave it empty",
-    )
+    advice = value.next_step if isinstance(value, Unusable) else ""
+    if feature.is_categorical and (advice or level_text(value) is not None):
+        raise InputError(
+            "unknown-level",
+            f"in record {record}, column '{feature.name}' holds a level that the manifest does not list",
+            advice or "replace the value by one of the manifest's levels, or leave it empty",
+        )
+    raise wrong_kind(feature, value.kind if isinstance(value, Unusable) else kind_of(value), record, advice)
 
 
 def wrong_kind(feature: Feature, kind: str, record: int, next_step: str = "") -> InputError:
@@ -284,14 +306,42 @@ def _level_positions(levels: Sequence[str]) -> dict[str, int]:
         alike = [position for position, level in enumerate(levels) if level.lower() == word]
         if len(alike) == 1:
             position_of |= dict.fromkeys((word, word.title(), word.upper()), alike[0])
+    numbers = [_number_text(level) for level in levels]
+    times = Counter(numbers)
+    for position, number in enumerate(numbers):
+        if number is not None and times[number] == 1:
+            position_of.setdefault(number, position)
+    _add_equal_truths(position_of)
     return position_of
+
+
+def _add_equal_truths(position_of: dict[str, int]) -> None:
+    """Lets 1 and 0 stand for levels that are truth values in words, and words for the levels 1 and 0."""
+    words, digits = _TRUTH_WORDS.values(), _TRUTH_WORDS.keys()
+    if all(word in position_of for word in words) and not any(digit in position_of for digit in digits):
+        position_of |= {digit: position_of[word] for digit, word in _TRUTH_WORDS.items()}
+    elif all(digit in position_of for digit in digits) and not any(
+        level.lower() in words for level in position_of
+    ):
+        for digit, word in _TRUTH_WORDS.items():
+            position_of |= dict.fromkeys((word, word.title(), word.upper()), position_of[digit])
 
 
 def _level_position(value: Any, position_of: Mapping[str, int]) -> int:
     if _is_missing(value):
         return _MISSING
-    text = _level_text(value)
-    return _UNUSABLE if text is None else position_of.get(text, _UNUSABLE)
+    text = level_text(value)
+    if text is None:
+        return _UNUSABLE
+    position = position_of.get(text)
+    if position is None and (number := _number_text(text)) is not None:
+        position = position_of.get(number)
+    return _UNUSABLE if position is None else position
+
+
+def _number_text(text: str) -> str | None:
+    """The shortest plain text of a text that is a number; None for any other text."""
+    return _decimal_text(Decimal(text)) if _PLAIN_NUMBER.fullmatch(text) else None
 
 
 def _unmasked(column: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
@@ -333,14 +383,16 @@ def _is_real(value: Any) -> bool:
 
 def _to_double(value: Any) -> float:
     try:
-        return float(value)
-    except OverflowError:
-        return math.inf
+        number = float(value)
+    except OverflowError:  # an integer or a fraction
+        return sys.float_info.max if value > 0 else -sys.float_info.max
     except ValueError:
         return math.nan
+    is_too_large = math.isinf(number) and value != number
+    return math.copysign(sys.float_info.max, number) if is_too_large else number
 
 
-def _level_text(value: Any) -> str | None:
+def level_text(value: Any) -> str | None:
     """The text of a value; None for a value whose type no level can have."""
     if isinstance(value, bytes | bytearray | memoryview):
         value = bytes(value).decode(errors="surrogateescape")  # bytes that are not UTF-8 are not a level

@@ -8,8 +8,9 @@ would reveal something about the content of a record.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.records.columns import (
     Column,
+    Unusable,
+    advised_values,
     pick_columns,
     read_levels,
     read_numbers,
@@ -52,6 +55,7 @@ class BatchReport:
             an unlisted level, or of another type. Each is replaced by the feature's centre, whatever
             the rule for missing values is.
         out_of_bounds: for each feature of the manifest, the number of values that were moved to a bound.
+        advised: how often each feature has an unusable value about which the reader gives advice.
     """
 
     records: int
@@ -60,6 +64,7 @@ class BatchReport:
     missing: tuple[int, ...]
     unusable: tuple[int, ...]
     out_of_bounds: tuple[int, ...]
+    advised: Counter[tuple[str, Unusable]] = field(default_factory=Counter)
 
     @classmethod
     def empty(cls, feature_count: int) -> Self:
@@ -80,6 +85,7 @@ class BatchReport:
             _added(self.missing, other.missing),
             _added(self.unusable, other.unusable),
             _added(self.out_of_bounds, other.out_of_bounds),
+            self.advised + other.advised,
         )
 
 
@@ -152,6 +158,7 @@ class RecordEncoder:
         gaps = np.zeros((len(self.features), count), dtype=bool)
         unusable = np.zeros_like(gaps)
         out_of_bounds = []
+        advised: Counter[tuple[str, Unusable]] = Counter()
         start = 0
         for index, (feature, column) in enumerate(zip(self.features, picked, strict=True)):
             columns_of_feature = scaled[:, start : start + feature.width]
@@ -171,6 +178,7 @@ class RecordEncoder:
                 columns_of_feature[:, 0] = np.where(absent, 0.0, (clipped - float(origin)) / float(unit))
             if self._strict:
                 refuse_unusable(column, unusable[index], feature, first_record)
+            advised.update((feature.name, each) for each in advised_values(column, unusable[index]))
             gaps[index] = absent & ~unusable[index]
             lacks[:, start : start + feature.width] = absent[:, None]
             start += feature.width
@@ -185,6 +193,7 @@ class RecordEncoder:
             missing=_counted(gaps),
             unusable=_counted(unusable),
             out_of_bounds=tuple(out_of_bounds),
+            advised=advised,
         )
         return EncodedBatch(z, report, long)
 

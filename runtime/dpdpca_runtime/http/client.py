@@ -1,7 +1,8 @@
 """`ProxyClient`: one method for each route of a proxy, for owners and for the data user."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -33,7 +34,7 @@ from dpdpca_runtime.http.answers import (
 )
 from dpdpca_runtime.http.connection import Peer, ca_file_of_environment
 from dpdpca_runtime.http.events import parse_events
-from dpdpca_runtime.http.exchange import Call, Exchange
+from dpdpca_runtime.http.exchange import Call, Exchange, utc_now
 from dpdpca_runtime.http.marks import SeenMarks
 from dpdpca_runtime.http.retry import Patience
 from dpdpca_runtime.http.signature import RequestSigner
@@ -72,6 +73,7 @@ class ProxyClient:
         patience: Patience | None = None,
         marks: SeenMarks | None = None,
         ca_file: Path | None = None,
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._exchange = Exchange(
             Peer("proxy", parse_address(url), "--ca-file or DPDPCA_CA_FILE"),
@@ -79,6 +81,7 @@ class ProxyClient:
             patience or Patience(),
             ca_file or ca_file_of_environment(),
             transport,
+            now,
         )
         self._key = key
         self._proxy = proxy

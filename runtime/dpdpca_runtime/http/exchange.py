@@ -47,7 +47,7 @@ Authorize = Callable[[httpx.Request, bytes | None, datetime], object]
 the time."""
 
 
-def _now() -> datetime:
+def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
@@ -92,7 +92,7 @@ class Exchange:
         patience: Patience,
         ca_file: Path | None,
         transport: httpx.BaseTransport | None = None,
-        now: Callable[[], datetime] = _now,
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self.url = str(peer.address)
         self._peer = peer

@@ -51,7 +51,11 @@ _BY_SLUG: dict[tuple[int, str], type[DpdpcaError]] = {
 
 _BETWEEN = "a server in front of {name}"
 _BY_SOMETHING_ELSE: dict[int, tuple[str, str]] = {
-    301: ("the address points elsewhere", "give the address of {name} itself; redirects are not followed"),
+    301: (
+        "the address points elsewhere",
+        "give the address of {name} itself; redirects are not followed. A network that asks for a login does"
+        " the same: open a web page in a browser on this machine",
+    ),
     400: (
         f"{_BETWEEN} does not understand the request",
         "check the address, and whether it begins with https",
@@ -79,6 +83,14 @@ _BY_SOMETHING_ELSE: dict[int, tuple[str, str]] = {
     ),
 }
 """Status of an answer that did not come from one of our services → its meaning, and what to do."""
+_LOGINS = (407, 511)
+"""Status with which a company's proxy and a network ask for a login."""
+_ANOTHER_PAGE = (
+    "a web page came instead of {name}'s answer, as from a network that asks for a login or from the web"
+    " filter of a company",
+    "open a web page in a browser on this machine and log in, or ask your IT to let this machine reach"
+    " {name}; if neither helps, check the address",
+)
 
 
 def error_from_response(
@@ -138,9 +150,13 @@ def _foreign(peer: Peer, status: int, media_type: str, wait: int | None, sent_by
             f"a server in front of {peer.name} refuses a body of {sent_bytes:,} bytes ({answer})",
             f"the operator must allow {COMPONENTS_LIMIT_BYTES >> 20} MiB (nginx: client_max_body_size)",
         )
-    meaning, next_step = _BY_SOMETHING_ELSE.get(
-        301 if 300 <= status < 400 else status, _BY_SOMETHING_ELSE[404]
-    )
+    is_page = media_type.startswith("text/html")
+    if status in _LOGINS or (is_page and (status < 300 or status == 403)):
+        meaning, next_step = _ANOTHER_PAGE
+    else:
+        meaning, next_step = _BY_SOMETHING_ELSE.get(
+            301 if 300 <= status < 400 else status, _BY_SOMETHING_ELSE[404]
+        )
     meaning, next_step = (words.format(name=peer.name, kind=peer.kind) for words in (meaning, next_step))
     if status in (408, 429, 502, 503, 504):
         return UnavailableError("gateway", f"{meaning} ({answer})", next_step, retry_after_seconds=wait)

@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,7 @@ TABLE = pa.table({"age": [1.5] * 300, "größe": [2.5] * 300})
 Make = Callable[[Path], object]
 
 
-def sums(path: Path, **options: str) -> list[float]:
+def sums(path: Path, **options: Any) -> list[float]:
     location = DataLocation(str(path), **options)
     batches = list(read_batches(open_source(location, FEATURES), FEATURES))
     return [
