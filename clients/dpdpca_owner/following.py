@@ -104,7 +104,9 @@ class Follower:
             waiting = sorted(self._waiting(client, terms), key=_position)
         self._join_all(waiting)
         known = {each.study_id: each for each in (*rounds, *waiting)}
-        rounds = [each for each in known.values() if self._share(each) is ShareState.COMPLETE]
+        # A share may have arrived although this machine ended before it had the receipt.
+        sent = (ShareState.COMPLETE, ShareState.PARTIAL)
+        rounds = [each for each in known.values() if self._share(each) in sent]
         if not rounds and self.address.study not in {each.study_id for each in waiting}:
             raise self._ended_error("it was closed before this owner had sent its share")
         for manifest in sorted(rounds, key=_position, reverse=True):

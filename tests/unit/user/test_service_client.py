@@ -95,8 +95,7 @@ def test_a_service_that_is_not_there_is_told_at_once() -> None:
 def test_another_site_is_not_taken_for_the_service() -> None:
     page = httpx.Response(200, html="<p>Log in</p>")
     refused = Service(page).refusal(lambda client: client.studies())
-    assert refused.problem.startswith("the program at this address is not a data user's service (")
-    assert "a data user's service needs its own host name" in refused.next_step
+    assert refused.problem.startswith("a web page came instead of the data user's service's answer")
 
 
 def test_a_report_is_a_page() -> None:
