@@ -96,6 +96,7 @@ def test_another_site_is_not_taken_for_the_service() -> None:
     page = httpx.Response(200, html="<p>Log in</p>")
     refused = Service(page).refusal(lambda client: client.studies())
     assert refused.problem.startswith("a web page came instead of the data user's service's answer")
+    assert "the data user's service needs its own host name" in refused.next_step
 
 
 def test_a_report_is_a_page() -> None:
