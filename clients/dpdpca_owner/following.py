@@ -5,7 +5,7 @@ from what the proxy says of its studies. It never follows from a value in the re
 besides the files of the studies, so a run that ends at any point is continued by the next run.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -85,6 +85,7 @@ class Follower:
     is_approved: bool = False
     watcher: Watcher = field(default_factory=Watcher)
     _unrelated: set[StudyId] = field(default_factory=set)
+    _missed: set[StudyId] = field(default_factory=set)
     _ended: dict[StudyId, str] = field(default_factory=dict)
 
     def advance(self) -> Result | None:
@@ -104,9 +105,8 @@ class Follower:
             waiting = sorted(self._waiting(client, terms), key=_position)
         self._join_all(waiting)
         known = {each.study_id: each for each in (*rounds, *waiting)}
-        # A share may have arrived although this machine ended before it had the receipt.
-        sent = (ShareState.COMPLETE, ShareState.PARTIAL)
-        rounds = [each for each in known.values() if self._share(each) in sent]
+        self._look_for_receipts(known[study] for study in known.keys() - {each.study_id for each in waiting})
+        rounds = [each for each in known.values() if self._share(each) is ShareState.COMPLETE]
         if not rounds and self.address.study not in {each.study_id for each in waiting}:
             raise self._ended_error("it was closed before this owner had sent its share")
         for manifest in sorted(rounds, key=_position, reverse=True):
@@ -127,6 +127,18 @@ class Follower:
                     errors.append(error)
         if errors:
             raise errors[0]
+
+    def _look_for_receipts(self, closed: Iterable[Manifest]) -> None:
+        """Ask once more about shares that were begun: one may have arrived although this machine ended before
+        it had the receipt. A repeated join then sends nothing."""
+        for manifest in closed:
+            if manifest.study_id not in self._missed and self._share(manifest) is ShareState.PARTIAL:
+                try:
+                    self._join(manifest)
+                except ConflictError as error:
+                    if error.slug != "study-closed":
+                        raise
+                    self._missed.add(manifest.study_id)
 
     def _join(self, manifest: Manifest) -> None:
         address, records = StudyAddress(self.address.proxy, manifest.study_id), self.records

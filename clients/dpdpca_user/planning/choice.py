@@ -471,7 +471,7 @@ def _one_length(
         scale=scale,
         pre_studies=_ids(results),
         reasons=(
-            f"{records:,} records are too few for a histogram of norms: noise would decide the clip norm",
+            f"{records:,} records are too few to measure norms and a mean: most of both would be noise",
             f"{last} takes the remaining {float(share):.0%}; nearly all rows are scaled to one length, so"
             " variances have no unit",
         ),

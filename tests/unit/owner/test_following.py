@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,12 @@ from dpdpca_owner.followed import FollowedStudy
 from dpdpca_owner.following import Follower, Records, Result, follow, has_sent
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.sources import RegisteredSource
+from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, PolicyError
 from dpdpca_protocol.paillier.keys import KeyRules
+from dpdpca_proxy.studies import summaries
 from dpdpca_runtime.http.address import StudyAddress
+from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_user_service.chains import create_chain
 from dpdpca_user_service.operations import cancel_study
 from dpdpca_user_service.stages import Stage
@@ -164,6 +168,34 @@ def test_no_value_in_the_records_stops_a_round(scene: Scene, data_set: str | Non
     assert has_sent(follower.desk.home, scene.address(second))
 
 
+@pytest.mark.parametrize("arrived", [True, False])
+def test_a_share_that_arrived_without_its_receipt_counts(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, arrived: bool
+) -> None:
+    """The agent ends before or after the statement reaches the proxy. Then the study closes at its time."""
+    row = scene.chain.open(release="joint", closing="at-time", **TERMS)
+    follower, world = scene.follower(row, is_approved=True), scene.chain.world
+    place: tuple[type, str] = (StudyFolder, "save_receipt") if arrived else (ProxyClient, "complete_share")
+    with monkeypatch.context() as patch:
+        patch.setattr(*place, killed)
+        with pytest.raises(Killed):
+            follower.advance()
+    assert not has_sent(follower.desk.home, follower.address)
+    for owner in (1, 2):
+        scene.chain.join(row, owner)
+    world.clock.ahead = timedelta(days=60)
+    world.proxy.wake()
+    name = row.known_study.hex()
+    wait_for(lambda: {each["study"]: each["state"] for each in summaries(world.proxy)}[name] != "open")
+    world.clock.ahead = timedelta()
+    again = scene.follower(row, is_approved=True)
+    if arrived:
+        assert again.advance() is None
+    else:
+        assert refused(again.advance) == "followed-study-ended"
+    assert has_sent(again.desk.home, again.address) == arrived
+
+
 def test_a_withdrawn_share_is_not_sent_again(scene: Scene) -> None:
     first = scene.chain.open(**PRE, rho_share="0.2")
     follower = scene.follower(first, is_approved=True)
@@ -263,6 +295,10 @@ def test_a_whole_chain_survives_interruptions_at_random_points(
 
 class Killed(BaseException):
     """The owner's process ended."""
+
+
+def killed(*_: object, **__: object) -> None:
+    raise Killed
 
 
 class Interruptions:
