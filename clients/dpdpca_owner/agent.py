@@ -1,7 +1,7 @@
 """The owner's agent: follows every study that a person has approved to be followed.
 
 The agent decides nothing. It joins the study that a person approved, and the later rounds that this approval
-covers. It may be ended at any moment: everything that it knows is in the home.
+covers. It may be stopped at any moment: everything that it knows is in the home.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +22,7 @@ from dpdpca_runtime.locks import locked
 def only_agent(home: OwnerHome) -> Iterator[None]:
     """Raises ConflictError `busy` if another agent works in this home."""
     busy = ConflictError(
-        "busy", f"another agent already works in {home.path}", "end it first, or use another home"
+        "busy", f"another agent is already running in {home.path}", "stop it first, or use another home"
     )
     with locked(private_dir(home.path) / "agent.lock", patience_seconds=0, busy=busy):
         yield

@@ -11,10 +11,12 @@ from reference_data import Seeded
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_user.commands.parts import lint_draft
+from dpdpca_user.planning.advice import advice
 from dpdpca_user.planning.foresight import chain_outlook, foreseen_chain
 from dpdpca_user.planning.noise import usual_norm
 from dpdpca_user.planning.placement import Placement, placements
 from dpdpca_user.planning.plan import as_release, outlook
+from dpdpca_user.planning.preview import planned
 from dpdpca_user.results.deviates import normal_deviates
 
 
@@ -101,3 +103,12 @@ def test_far_centres_cost_a_plain_draft_its_components_and_a_chain_few() -> None
     assert plain.far.clipped > 0.99 > 0.6 > plain.near.clipped
     assert chain.share_bytes > plain.share_bytes
     assert chain.statements == plain.statements
+
+
+def test_a_chain_is_not_advised_about_a_rule_that_it_sets_itself() -> None:
+    """A plain draft drops records with gaps unless it says otherwise; every round of a chain keeps them."""
+    base = base_of(3, 1.0)
+    chain = planned(base, lint_draft)
+    assert chain.missing == "midpoint"
+    assert not any("missing" in said for said in advice(chain))
+    assert any("missing" in said for said in advice(planned(base | {"release": "joint", "clip_norm": "0.5"}, lint_draft)))

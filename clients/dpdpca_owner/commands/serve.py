@@ -10,7 +10,7 @@ EXAMPLE = "Example: dpdpca owner serve"
 
 
 def serve(home: Home = None, ca_file: CaFile = None, passphrase_file: Passphrase = None) -> None:
-    """Follow all studies that you joined with --follow and --source, until this command is ended.
+    """Follow all studies that you joined with --follow and --source, until you stop this command.
 
     It joins only rounds that you approved. It continues after a restart, and after a time without a network.
     """
@@ -20,5 +20,5 @@ def serve(home: Home = None, ca_file: CaFile = None, passphrase_file: Passphrase
     place.check_made()
     with only_agent(place):
         desk = open_desk(home, ca_file, passphrase_file)
-        say(f"the agent of {desk.owner.name} works; end it at any time")
+        say(f"the agent of {desk.owner.name} is running; you can stop it at any time")
         Agent(desk, os.environ).run(time.sleep)

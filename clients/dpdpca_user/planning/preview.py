@@ -34,6 +34,8 @@ def planned(base: Mapping[str, Any], complete: Complete) -> Manifest:
     chain's joint study."""
     if "release" in base and "clip_norm" in base:
         return complete(base)
+    if is_of_chain(base):
+        base = {"missing": "midpoint", **base}  # as in every round of a chain
     release = read_choice(base.get("release", ReleaseKind.JOINT), "release", [*ReleaseKind])
     return complete(as_release(base, ReleaseKind(release)))
 

@@ -134,7 +134,7 @@ class _SmallPrimes:
         for divisor in range(2, math.isqrt(limit) + 1):
             if not composite[divisor]:
                 composite[divisor * divisor :: divisor] = True
-        primes = np.flatnonzero(~composite)[2 + 2 :].astype(np.int64)
+        primes = np.flatnonzero(~composite)[4:].astype(np.int64)  # without 0, 1, 2 and 3
         inverses = np.where(primes % 6 == 5, primes + 1, 5 * primes + 1) // 6
         listed = primes.tolist()
         return cls(primes, inverses, tuple(math.prod(listed[i : i + 3]) for i in range(0, len(listed), 3)))
