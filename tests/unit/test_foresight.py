@@ -111,4 +111,7 @@ def test_a_chain_is_not_advised_about_a_rule_that_it_sets_itself() -> None:
     chain = planned(base, lint_draft)
     assert chain.missing == "midpoint"
     assert not any("missing" in said for said in advice(chain))
-    assert any("missing" in said for said in advice(planned(base | {"release": "joint", "clip_norm": "0.5"}, lint_draft)))
+    assert any(
+        "missing" in said
+        for said in advice(planned(base | {"release": "joint", "clip_norm": "0.5"}, lint_draft))
+    )
