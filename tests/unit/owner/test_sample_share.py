@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -127,8 +128,16 @@ def lines_with(command: Any, address: str, data: str, sample: Path) -> Iterator[
             yield words
 
 
-def test_no_command_sends_a_sample(run: OwnerCommands, tmp_path: Path) -> None:
+def stop(seconds: float) -> None:
+    """Ends the agent after its first look, which would go on for ever."""
+    raise typer.Exit
+
+
+def test_no_command_sends_a_sample(
+    run: OwnerCommands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every command of an owner gets the sample in every place where it takes a text or a path."""
+    monkeypatch.setattr("dpdpca_owner.commands.serve.time", SimpleNamespace(sleep=stop))
     scene, folder = run.scene, tmp_path / "sample"
     files = sampled(scene, folder)
     sent: list[bytes] = []
