@@ -79,7 +79,7 @@ class Outlook:
         relative_noise: c, the noise of N·Σ in units of r²/√ρ.
         nu: ratio of the noise to the largest signal; it determines `quantile`.
         quantile: the quantile of the norms relative to the mean at which to clip.
-        near, far: what would be seen if the centres are at the means, and if the means are half a half-range
+        near, far: what would be seen if the centres are at the means, and if the means are half a range
             away from them in every feature.
         ciphertexts: number of Paillier ciphertexts of an owner; 0 under pads.
         share_bytes: number of bytes that an owner sends.
