@@ -75,8 +75,8 @@ def share_chunk(keys: ShareKeys, index: int, values: Integers, pairs: Sequence[P
     Raises:
         UsageError: a value is too large.
     """
-    words = _as_words(_checked(values)).astype("<u8")
-    apply_pads(words, (PadKey(keys.pad, adds=True), *pairs), index)
+    words = np.empty(len(values), dtype="<u8")
+    apply_pads(_as_words(_checked(values)), (PadKey(keys.pad, adds=True), *pairs), index, out=words)
     return b"".join((chunk_salt(keys.salt, index), words.data))
 
 
@@ -94,8 +94,8 @@ def add_pads(pad_key: bytes, index: int, values: Integers) -> Words:
     Raises:
         UsageError: a value is too large.
     """
-    words = _as_words(_checked(values)).copy()
-    apply_pads(words, [PadKey(pad_key, adds=True)], index)
+    words = np.empty(len(values), dtype=np.uint64)
+    apply_pads(_as_words(_checked(values)), [PadKey(pad_key, adds=True)], index, out=words)
     return words
 
 
@@ -155,8 +155,7 @@ def open_chunk(words: Words, pad_keys: Iterable[bytes], index: int, out: Integer
         (n,) int64: the padded sums without the pads, modulo 2⁶⁴.
     """
     opened = np.empty(len(words), dtype=np.int64) if out is None else out
-    np.copyto(_as_words(opened), words)
-    apply_pads(_as_words(opened), [PadKey(key, adds=False) for key in pad_keys], index)
+    apply_pads(words, [PadKey(key, adds=False) for key in pad_keys], index, out=_as_words(opened))
     return opened
 
 

@@ -42,8 +42,8 @@ class PadKey:
         return "PadKey(…)"
 
 
-def apply_pads(words: Words, keys: Iterable[PadKey], index: int) -> None:
-    """Adds to `words`, or subtracts from them, the pads of chunk `index` under each of the keys, in place.
+def apply_pads(words: Words, keys: Iterable[PadKey], index: int, out: Words | None = None) -> None:
+    """Adds to `words`, or subtracts from them, the pads of chunk `index` under each of the keys.
 
     Pads are the ChaCha20 stream (RFC 8439) under the key, read as little-endian 64-bit words. The nonce is
     the index, 12 bytes big-endian, and the block counter begins at 0.
@@ -52,6 +52,7 @@ def apply_pads(words: Words, keys: Iterable[PadKey], index: int) -> None:
         words: (n,) at most `CHUNK_VALUES`.
         keys: each is used once.
         index: 0 or more.
+        out: (n,) where to put the result; None for `words` themselves.
     """
     if len(words) > CHUNK_VALUES:
         raise UsageError("bad-argument", f"a chunk has at most {CHUNK_VALUES} values, not {len(words)}")
@@ -61,14 +62,17 @@ def apply_pads(words: Words, keys: Iterable[PadKey], index: int) -> None:
         (np.add if each.adds else np.subtract, Cipher(ChaCha20(each.key, nonce), mode=None).encryptor())
         for each in keys
     ]
+    result = words if out is None else out
+    if not streams:
+        np.copyto(result, words)
     pads = np.empty(_PART_VALUES, dtype="<u8")
     for start in range(0, len(words), _PART_VALUES):
         # A part stays in the processor's cache while all streams pass over it.
-        part = words[start : start + _PART_VALUES]
+        part, into = words[start : start + _PART_VALUES], result[start : start + _PART_VALUES]
         of_part = pads[: len(part)]
         for apply, stream in streams:
             stream.update_into(_ZEROS[: of_part.nbytes], of_part.data.cast("B"))
-            apply(part, of_part, out=part)
+            part = apply(part, of_part, out=into)
 
 
 def chunk_salt(salt_key: bytes, index: int) -> bytes:
