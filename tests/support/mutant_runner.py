@@ -48,7 +48,8 @@ _SPEED_OF_MASKED = {"POOL_BYTES", "_BLOCK_BYTES", "_ROW_BYTES", "_ALL_POOLS_BYTE
 _SPEED_OF_MASKED |= {"Speed", "_pool", "_row_shape", "_block_shape", "multiplications"}
 _SPEED_OF_PRODUCTS = {"_MOST_TEETH", "building", "power", "best"}
 _RELEASES = ("unit/test_masked.py", "unit/test_core_study.py", "properties/test_release_properties.py")
-_FIGURES = ("unit/test_figures.py", "unit/test_mechanisms.py", "unit/test_manifest.py")
+_MECHANISMS, _CLIPPED = "unit/test_mechanisms.py", "unit/test_clipped_rows.py"
+_FIGURES = ("unit/test_figures.py", _MECHANISMS, "unit/test_manifest.py")
 AREAS: dict[str, tuple[Target, ...]] = {
     "packing": (
         Target("layout/packing.py", ("unit/test_packing.py", "properties/test_packing_properties.py")),
@@ -65,9 +66,9 @@ AREAS: dict[str, tuple[Target, ...]] = {
         ),
     ),
     "calibration": (
-        Target("privacy/accounting.py", ("unit/test_accounting.py", "unit/test_mechanisms.py")),
-        Target("privacy/sensitivity.py", ("unit/test_sensitivity.py", "unit/test_mechanisms.py")),
-        Target("privacy/mechanisms/gaussian.py", ("unit/test_mechanisms.py", "unit/test_figures.py")),
+        Target("privacy/accounting.py", ("unit/test_accounting.py", "unit/test_best_guess.py", _MECHANISMS)),
+        Target("privacy/sensitivity.py", ("unit/test_sensitivity.py", _CLIPPED, _MECHANISMS)),
+        Target("privacy/mechanisms/gaussian.py", (_MECHANISMS, "unit/test_figures.py", _CLIPPED)),
         Target("terms/terms.py", _FIGURES),
         Target("terms/figures.py", _FIGURES),
     ),
