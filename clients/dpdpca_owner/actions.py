@@ -50,7 +50,7 @@ from dpdpca_protocol.wire.address import normal_address, parse_address
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.signing import IdentityKey
-from dpdpca_runtime.http.address import StudyAddress, address_note
+from dpdpca_runtime.http.address import StudyAddress, address_note, parse_study_address
 from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_runtime.http.retry import Patience
 from dpdpca_runtime.words import fingerprint_words
@@ -202,6 +202,12 @@ def review(
         if save is not None:
             write_sample(save, opened.signed, contribution, OS_RANDOMNESS, desk.key_rules)
     return _sheet(desk, address, opened, desk.home.policy(), contribution, data_set)
+
+
+def under_policy(desk: Desk, sheet: ConsentSheet, policy: Policy, data_set: str | None) -> ConsentSheet:
+    """The same study under another policy, without a dry run. Nothing is asked and nothing is changed."""
+    address = parse_study_address(sheet.address)
+    return _sheet(desk.for_study(sheet.manifest), address, sheet.study, policy, None, data_set)
 
 
 def _read(

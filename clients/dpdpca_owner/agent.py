@@ -12,7 +12,9 @@ from dpdpca_owner.actions import Desk
 from dpdpca_owner.followed import FollowedStudy
 from dpdpca_owner.following import FINAL, LOOK_SECONDS, Follower, Records, Result
 from dpdpca_owner.home import OwnerHome
+from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, PolicyError
+from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_runtime.files import private_dir
 from dpdpca_runtime.http.address import StudyAddress
 from dpdpca_runtime.locks import locked
@@ -35,12 +37,15 @@ class Agent:
     Attributes:
         desk: this owner; its `say` receives what happens.
         environment: may hold a database URL.
+        watching: makes the receiver of the progress of each share.
+        problems: why a study cannot go on now.
     """
 
     desk: Desk
     environment: Mapping[str, str]
+    watching: Callable[[Manifest], Watcher] = lambda manifest: Watcher()
+    problems: dict[StudyAddress, str] = field(default_factory=dict)
     _followers: dict[FollowedStudy, Follower] = field(default_factory=dict)
-    _told: dict[StudyAddress, str] = field(default_factory=dict)
 
     def run(self, sleep: Callable[[float], object]) -> None:
         """Work until `sleep` or the process ends it."""
@@ -59,7 +64,7 @@ class Agent:
                 if isinstance(error, DpdpcaError) and error.slug in FINAL:
                     self._forget(followed)
                 continue
-            self._told.pop(followed.address, None)
+            self.problems.pop(followed.address, None)
             if result is not None:
                 self._forget(followed)
                 self.desk.say(f"{result.address}: the components are in {result.path}")
@@ -79,7 +84,7 @@ class Agent:
         records = Records(source.location(self.environment), data_set, followed.strict)
         kept = self._followers.get(followed)
         if kept is None or kept.records != records:
-            kept = Follower(self.desk, followed.address, records, is_approved=True)
+            kept = Follower(self.desk, followed.address, records, is_approved=True, watching=self.watching)
             self._followers[followed] = kept
         return kept
 
@@ -88,6 +93,6 @@ class Agent:
         self._followers.pop(followed, None)
 
     def _tell_once(self, address: StudyAddress, problem: str) -> None:
-        if self._told.get(address) != problem:
-            self._told[address] = problem
+        if self.problems.get(address) != problem:
+            self.problems[address] = problem
             self.desk.say(f"{address}: {problem}")

@@ -76,14 +76,14 @@ class Follower:
         records: see `Records`.
         is_approved: whether a person approved the study at `address` itself, for these records. Later rounds
             always need an approval of their chain (`accounts.approvals`).
-        watcher: receives the progress of each share.
+        watching: makes the receiver of the progress of each share.
     """
 
     desk: Desk
     address: StudyAddress
     records: Records
     is_approved: bool = False
-    watcher: Watcher = field(default_factory=Watcher)
+    watching: Callable[[Manifest], Watcher] = lambda manifest: Watcher()
     _unrelated: set[StudyId] = field(default_factory=set)
     _missed: set[StudyId] = field(default_factory=set)
     _ended: dict[StudyId, str] = field(default_factory=dict)
@@ -152,7 +152,7 @@ class Follower:
                 " for these records",
                 f"read it and decide: dpdpca owner join {address}",
             )
-        settled = join(self.desk, address, prepared, self.watcher)
+        settled = join(self.desk, address, prepared, self.watching(manifest))
         self.desk.say(f"joined '{manifest.title}': receipt of {settled.receipt.time}")
 
     def _booked_on(self) -> str | None:

@@ -12,6 +12,13 @@ from dpdpca_protocol.wire.fields import decimal_text, time_text
 from dpdpca_runtime.http.address import StudyAddress
 from dpdpca_runtime.words import fingerprint_words
 
+SHARE_WORDS = {
+    ShareState.ABSENT: "nothing was sent",
+    ShareState.PARTIAL: "sending the share was interrupted; join again to continue",
+    ShareState.COMPLETE: "the proxy has the share",
+    ShareState.WITHDRAWN: "the share was withdrawn",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -24,6 +31,17 @@ class Request:
 
     sheet: ConsentSheet
     share: ShareState
+
+    @property
+    def ledger_line(self) -> str:
+        """What the ledger says of this study, in one line."""
+        spending = self.sheet.spending
+        if spending.placed is None:
+            return spending.lines()[0]
+        if spending.placed.is_paid:
+            return "booked already; joining costs nothing more"
+        where = f"data set '{spending.placed.data_set}'"
+        return f"fits your budget ({where})" if spending.fits else f"ABOVE your budget ({where})"
 
     def to_json(self) -> dict[str, Any]:
         sheet, manifest = self.sheet, self.sheet.manifest
