@@ -28,8 +28,8 @@ from dpdpca_protocol.wire.fields import decimal_text
 from dpdpca_runtime.http.address import StudyAddress, parse_study_address
 
 _CHANGED = (
-    "Nothing was approved, because something has changed since you read this sheet: the records, the data set,"
-    " the ledger, the policy or what you know of a party. Please read the sheet again."
+    "Nothing was approved, because something has changed since you read this sheet: the records, the data"
+    " set, the ledger, the policy or what you know of a party. Please read the sheet again."
 )
 _REFUSED = "Nothing was approved: this owner cannot join the study. The reasons are in the box below."
 
