@@ -103,7 +103,7 @@ class Follower:
             rounds = list(self._joined(terms))
             self._check_not_withdrawn(rounds)
             waiting = sorted(self._waiting(client, terms), key=_position)
-        self._join_all(waiting)
+        errors = self._join_all(waiting)
         known = {each.study_id: each for each in (*rounds, *waiting)}
         self._look_for_receipts(known[study] for study in known.keys() - {each.study_id for each in waiting})
         rounds = [each for each in known.values() if self._share(each) is ShareState.COMPLETE]
@@ -112,12 +112,15 @@ class Follower:
         for manifest in sorted(rounds, key=_position, reverse=True):
             if self._state(manifest) == StudyState.PUBLISHED:
                 return self._fetch(StudyAddress(self.address.proxy, manifest.study_id))
+        if errors:
+            raise errors[0]
         if rounds and (state := self._state(max(rounds, key=_position))) in _ENDED:
             raise self._ended_error(f"its last round is {state}")
         return None
 
-    def _join_all(self, waiting: list[Manifest]) -> None:
-        """Join each open round that is approved. A round that fails does not hold up the others."""
+    def _join_all(self, waiting: list[Manifest]) -> list[DpdpcaError]:
+        """Join each open round that is approved. A round that fails does not hold up the others, nor the
+        components of a round that is published."""
         errors: list[DpdpcaError] = []
         for manifest in waiting:
             if self._share(manifest) not in (ShareState.COMPLETE, ShareState.WITHDRAWN):
@@ -125,8 +128,7 @@ class Follower:
                     self._join(manifest)
                 except DpdpcaError as error:
                     errors.append(error)
-        if errors:
-            raise errors[0]
+        return errors
 
     def _look_for_receipts(self, closed: Iterable[Manifest]) -> None:
         """Ask once more about shares that were begun: one may have arrived although this machine ended before
@@ -247,12 +249,17 @@ def follow(follower: Follower, sleep: Callable[[float], object]) -> Result:
         sleep(LOOK_SECONDS)
 
 
-def has_sent(home: OwnerHome, address: StudyAddress) -> bool:
-    """Whether this machine holds the proxy's receipt for a share of the study."""
+def share_at(home: OwnerHome, address: StudyAddress) -> ShareState:
+    """What this machine knows of its share in the study; see `inbox.share_state`."""
     folder = home.study(address.study)
     encoded = folder.manifest()
     manifest = None if encoded is None else _read(encoded, address.study)
-    return manifest is not None and share_state(folder, manifest.proxy.ed25519) is ShareState.COMPLETE
+    return ShareState.ABSENT if manifest is None else share_state(folder, manifest.proxy.ed25519)
+
+
+def has_sent(home: OwnerHome, address: StudyAddress) -> bool:
+    """Whether this machine holds the proxy's receipt for a share of the study."""
+    return share_at(home, address) is ShareState.COMPLETE
 
 
 def is_passing(error: DpdpcaError) -> bool:
