@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from dpdpca_owner.actions import Desk
 from dpdpca_owner.followed import FollowedStudy
-from dpdpca_owner.following import FINAL, LOOK_SECONDS, Follower, Records, Result
+from dpdpca_owner.following import FINAL, LOOK_SECONDS, Follower, Joined, Records, Result
 from dpdpca_owner.home import OwnerHome
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, PolicyError
 from dpdpca_runtime.files import private_dir
@@ -53,11 +53,13 @@ class Agent:
         desk: this owner; its `say` receives what happens.
         environment: may hold a database URL.
         passphrase: of the keys. `dpdpca owner rotate` protects new keys with the same one.
+        news: receives each share that a proxy has received, and each study's components.
     """
 
     desk: Desk
     environment: Mapping[str, str]
     passphrase: bytes | None = field(default=None, repr=False)
+    news: Callable[[Joined | Result], None] = lambda news: None
     _followers: dict[FollowedStudy, Follower] = field(default_factory=dict)
     _told: dict[StudyAddress | None, str] = field(default_factory=dict)
 
@@ -91,6 +93,7 @@ class Agent:
             if result is not None:
                 self._forget(followed)
                 self.desk.say(f"{result.address}: the components are in {result.path}")
+                self.news(result)
                 results.append(result)
         return results
 
@@ -115,7 +118,7 @@ class Agent:
         records = Records(source.location(self.environment), data_set, followed.strict)
         kept = self._followers.get(followed)
         if kept is None or kept.records != records:
-            kept = Follower(self.desk, followed.address, records, is_approved=True)
+            kept = Follower(self.desk, followed.address, records, is_approved=True, on_joined=self.news)
             self._followers[followed] = kept
         return kept
 

@@ -5,6 +5,7 @@ from what the proxy says of its studies. It never follows from a value in the re
 besides the files of the studies, so a run that ends at any point is continued by the next run.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -57,6 +58,23 @@ class Records:
 
 
 @dataclass(frozen=True, slots=True)
+class Joined:
+    """A share that the proxy has received now.
+
+    Attributes:
+        records: how many records it sums up.
+        seconds: from reading the records to the receipt.
+    """
+
+    address: StudyAddress
+    title: str
+    records: int
+    sent_bytes: int
+    receipt_time: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """The published components of the study at `address`, which were saved to `path`."""
 
@@ -77,6 +95,7 @@ class Follower:
         is_approved: whether a person approved the study at `address` itself, for these records. Later rounds
             always need an approval of their chain (`accounts.approvals`).
         watcher: receives the progress of each share.
+        on_joined: receives each share that the proxy has received.
     """
 
     desk: Desk
@@ -84,6 +103,7 @@ class Follower:
     records: Records
     is_approved: bool = False
     watcher: Watcher = field(default_factory=Watcher)
+    on_joined: Callable[[Joined], None] = lambda joined: None
     _unrelated: set[StudyId] = field(default_factory=set)
     _missed: set[StudyId] = field(default_factory=set)
     _ended: dict[StudyId, str] = field(default_factory=dict)
@@ -145,6 +165,7 @@ class Follower:
     def _join(self, manifest: Manifest) -> None:
         address, records = StudyAddress(self.address.proxy, manifest.study_id), self.records
         data_set = records.data_set or self._booked_on()
+        begun = time.monotonic()
         prepared = prepare_join(self.desk, address, records.location, data_set, strict=records.strict)
         is_first = self.is_approved and address == self.address
         if not prepared.is_approved and not is_first:
@@ -156,6 +177,10 @@ class Follower:
             )
         settled = join(self.desk, address, prepared, self.watcher)
         self.desk.say(f"joined '{manifest.title}': receipt of {settled.receipt.time}")
+        accepted, seconds = prepared.contribution.report.accepted, time.monotonic() - begun
+        self.on_joined(
+            Joined(address, manifest.title, accepted, settled.sent_bytes, settled.receipt.time, seconds)
+        )
 
     def _booked_on(self) -> str | None:
         """The data set of the followed study, if it is booked. If later rounds were placed by their content

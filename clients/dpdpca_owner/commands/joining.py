@@ -59,24 +59,13 @@ def _send(
     user, first_contact = prepared.manifest.user, prepared.sheet.study.user_since is None
     facts = {
         "study": place.study.hex(),
-        "user": {"name": user.name, "words": fingerprint_words(user.ed25519), "first_contact": first_contact},
         "already": settled.outcome is Outcome.ALREADY,
         "version": receipt.version,
         "receipt_time": receipt.time,
         "statement": receipt.statement.hex(),
-        "records": report.accepted,
-        "dropped": report.dropped,
-        "clipped": report.clipped,
-        "unusable": {
-            feature.name: count
-            for feature, count in zip(prepared.manifest.features, report.unusable, strict=True)
-            if count
-        },
-        "notes": list(prepared.contribution.notes),
-        "warnings": list(prepared.sheet.summary().warnings),
         "sent_chunks": settled.sent_chunks,
         "sent_bytes": settled.sent_bytes,
-    }
+    } | _shown(prepared)
     text = (
         f"the proxy already has this share: version {receipt.version}, receipt of {receipt.time}"
         if settled.outcome is Outcome.ALREADY
@@ -87,6 +76,27 @@ def _send(
         text += f"\nfirst contact with {user.name}; its key is now pinned: {fingerprint_words(user.ed25519)}"
     text += "".join(f"\nnote: {note}" for note in prepared.contribution.notes)
     return facts, text
+
+
+def _shown(prepared: "Prepared") -> dict[str, Any]:
+    """What the consent sheet says of the data user and of the records."""
+    from dpdpca_runtime.words import fingerprint_words
+
+    user, report = prepared.manifest.user, prepared.contribution.report
+    first_contact = prepared.sheet.study.user_since is None
+    return {
+        "user": {"name": user.name, "words": fingerprint_words(user.ed25519), "first_contact": first_contact},
+        "records": report.accepted,
+        "dropped": report.dropped,
+        "clipped": report.clipped,
+        "unusable": {
+            feature.name: count
+            for feature, count in zip(prepared.manifest.features, report.unusable, strict=True)
+            if count
+        },
+        "notes": list(prepared.contribution.notes),
+        "warnings": list(prepared.sheet.summary().warnings),
+    }
 
 
 def join_and_follow(
@@ -158,7 +168,7 @@ def _handed_over(
     """What is printed when the agent goes on, as JSON and for a person."""
     facts: dict[str, Any] = {"study": place.study.hex(), "already": sent, "agent": True}
     if prepared is not None:
-        facts["warnings"] = list(prepared.sheet.summary().warnings)
+        facts |= _shown(prepared)
     does = "the agent follows this study" if sent else "the agent sends the share"
     return facts, (
         f"approved: {does} and fetches the components. If the agent stops, it continues at its next start\n"
