@@ -35,7 +35,9 @@ class PageScene:
     def __post_init__(self) -> None:
         desk = self.scene.desk
         self.activity = Activity(desk.now)
-        self.office = Office(desk, {}, self.activity, self.problems, lambda: self.woken.append(None))
+        self.office = Office(
+            desk, {}, self.activity, lambda: desk.owner, self.problems, lambda: self.woken.append(None)
+        )
         self.link = StartLink(self.link_path, ADDRESS)
         self.gate = Gate(self.link, PORT, lambda: self.seconds)
         self.app = create_page(self.office, self.gate)

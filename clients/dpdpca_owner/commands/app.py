@@ -251,7 +251,8 @@ def join(
         typer.Option(
             "--follow",
             help="Stay until the components are here. In a chain, also join all later rounds that your"
-            " approval covers. With --source, the agent (dpdpca owner serve) continues if this command ends.",
+            " approval covers. With --source, a running agent (dpdpca owner serve) does this, and the command"
+            " returns at once; else the agent continues if this command ends.",
         ),
     ] = False,
     strict: Strict = False,

@@ -3,107 +3,121 @@
 import os
 import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Annotated, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from dpdpca_owner.commands.parts import Home, Passphrase, find_home, open_desk, say
-from dpdpca_runtime.command_options import CaFile
+from dpdpca_owner.commands.parts import (
+    PASSPHRASE_VARIABLE,
+    Home,
+    Passphrase,
+    find_home,
+    make_owners_desk,
+    print_facts,
+    say,
+)
+from dpdpca_runtime.command_options import AsJson, CaFile
+from dpdpca_runtime.passphrase import unlock
+
+if TYPE_CHECKING:
+    from dpdpca_owner.following import Joined, Result
 
 EXAMPLE = "Example: dpdpca owner serve"
-_HOST = "127.0.0.1"
-
-Port = Annotated[int, typer.Option(min=1, max=65535, help="The port of the page, on this machine only.")]
-Link = Annotated[
-    bool,
-    typer.Option("--link", help="Print the link to the page of the agent that is running here, and end."),
-]
+_ENDINGS = (signal.SIGINT, signal.SIGTERM)
 
 
 def serve(
-    port: Port = 8460,
-    link: Link = False,
+    port: Annotated[
+        int, typer.Option(min=1, max=65535, help="The port of the agent's page, on this machine only.")
+    ] = 8460,
+    link: Annotated[
+        bool,
+        typer.Option(
+            "--link", help="Only print the link that opens the page of the agent that is running here."
+        ),
+    ] = False,
     home: Home = None,
     ca_file: CaFile = None,
     passphrase_file: Passphrase = None,
+    every: Annotated[
+        float, typer.Option(min=0.2, help="How many seconds to wait before the proxies are asked again.")
+    ] = 10.0,
+    as_json: AsJson = False,
 ) -> None:
-    """Follow all studies that you joined with --follow and --source or approved on the page, until you stop
-    this command.
+    """Follow all studies that you approved on the page, or with join --follow --source, until you stop this.
 
     It joins only rounds that you approved. It continues after a restart, and after a time without a network.
-    Its page opens with the link that it prints. Each link works once; --link prints the next one.
+    It notices new keys (dpdpca owner rotate), and a changed policy or source. It prints a link that opens its
+    page in a browser on this machine. A link works once; --link prints the next one. With --json, it prints
+    one line for each share that a proxy has received, and for each study's components.
     """
-    from dpdpca_owner.page.gate import read_link
-
     place = find_home(home)
     place.check_made()
     if link:
+        from dpdpca_owner.page.gate import read_link
+
         typer.echo(read_link(place.page_link_path))
         return
-    from dpdpca_owner.agent import only_agent
-
-    with only_agent(place):
-        desk = open_desk(home, ca_file, passphrase_file)
-        with _ending_at_signals():
-            _run(desk, open_desk(home, ca_file, passphrase_file), port)
-
-
-def _run(desk: Any, page_desk: Any, port: int) -> None:
-    """The agent in this thread, its page beside it. The two desks share nothing but files."""
-    from dataclasses import replace
-
-    from dpdpca_owner.agent import Agent
+    from dpdpca_owner.agent import Agent, only_agent
     from dpdpca_owner.page.activity import Activity
-    from dpdpca_owner.page.app import create_page
-    from dpdpca_owner.page.gate import Gate, StartLink
-    from dpdpca_owner.page.office import Office
-    from dpdpca_runtime.asgi.serving import Listener, serving_beside
+    from dpdpca_owner.page.beside import page_beside
 
-    activity, woken = Activity(desk.now, say), threading.Event()
-    agent = Agent(replace(desk, say=activity.note), os.environ, activity.watching)
-    office = Office(page_desk, os.environ, activity, agent.problems, woken.set)
-    start_link = StartLink(page_desk.home.page_link_path, f"http://{_HOST}:{port}")
-    try:
-        listener = Listener("the agent's page", create_page(office, Gate(start_link, port)), _HOST, port)
-        with serving_beside(listener, _end_this_process):
+    with only_agent(place), ended_by_signals():
+        passphrase = unlock(place.keys, passphrase_file, PASSPHRASE_VARIABLE)
+        desk = make_owners_desk(place, passphrase, ca_file)
+        activity = Activity(desk.now, say)
+        news = _print_line if as_json else _keep_quiet
+        agent = Agent(replace(desk, say=activity.note), os.environ, passphrase, news, activity.watching)
+        beside = make_owners_desk(find_home(home), passphrase, ca_file)
+        with page_beside(agent, activity, beside, os.environ, port) as page:
             say(f"the agent of {desk.owner.name} is running; you can stop it at any time")
-            _tell_link(start_link.url)
-            agent.run(_sleeping(woken))
-    finally:
-        start_link.close()
+            _tell_link(page.url, as_json)
+            agent.run(page.sleep, every)
 
 
-def _tell_link(url: str) -> None:
-    """Print the link for a person. A log must not keep it."""
-    if "JOURNAL_STREAM" in os.environ and not sys.stdout.isatty():
-        say("its page: dpdpca owner serve --link")
+def _tell_link(url: str, as_json: bool) -> None:
+    """Print the link for a person. It is a secret, so a log or another program does not get it."""
+    if as_json or "JOURNAL_STREAM" in os.environ:
+        say("the link to its page: dpdpca owner serve --link")
     else:
-        say("its page opens with this link, which works once:")
+        say("this link opens its page once:")
         typer.echo(url)
         sys.stdout.flush()
 
 
-def _sleeping(woken: threading.Event) -> Callable[[float], object]:
-    def sleep(seconds: float) -> None:
-        woken.wait(seconds)
-        woken.clear()
+def _print_line(news: "Joined | Result") -> None:
+    from dpdpca_owner.following import Joined
 
-    return sleep
+    facts: dict[str, object] = {"address": str(news.address), "records": news.records}
+    if isinstance(news, Joined):
+        facts |= {"event": "joined", "title": news.title, "sent_bytes": news.sent_bytes}
+        facts |= {"receipt_time": news.receipt_time, "seconds": round(news.seconds, 3)}
+    else:
+        facts |= {"event": "components", "out": str(news.path)}
+    print_facts(True, facts, "")
+
+
+def _keep_quiet(news: "Joined | Result") -> None:
+    """The agent tells people on stderr."""
 
 
 @contextmanager
-def _ending_at_signals() -> Iterator[None]:
-    """SIGINT and SIGTERM end the block, wherever it is. Everything that it knows is in the home."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+def ended_by_signals() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the process at once with status 0, also as the first process of a container."""
+    before = {number: signal.signal(number, _end) for number in _ENDINGS}
     try:
-        with suppress(KeyboardInterrupt):
-            yield
+        yield
+    except SystemExit:
+        say("the agent has stopped; it continues at its next start")
+        raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _end_this_process() -> None:
-    signal.raise_signal(signal.SIGTERM)
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(0)

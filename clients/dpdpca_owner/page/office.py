@@ -7,6 +7,7 @@ from datetime import datetime
 
 from dpdpca_owner.actions import Desk, review
 from dpdpca_owner.consent import ConsentSheet
+from dpdpca_owner.home import Owner
 from dpdpca_owner.inbox import Inbox, read_inbox
 from dpdpca_owner.page.activity import Activity
 from dpdpca_owner.page.dry_runs import DryRuns
@@ -26,24 +27,28 @@ class Office:
     """Everything that a view may read or do.
 
     Attributes:
-        desk: this owner. It shares nothing but files with the agent's desk.
+        own_desk: this owner. It shares nothing but files with the agent's desk.
         environment: may hold a database URL.
         activity: of the agent.
+        owner: this owner with its present keys, which `dpdpca owner rotate` may replace.
         problems: why the agent cannot go on with a study now.
         wake: makes the agent look at once.
     """
 
-    desk: Desk
+    own_desk: Desk
     environment: Mapping[str, str]
     activity: Activity
-    problems: Mapping[StudyAddress, str] = field(default_factory=dict)
+    owner: Callable[[], Owner]
+    problems: Mapping[StudyAddress | None, str] = field(default_factory=dict)
     wake: Callable[[], None] = lambda: None
     dry_runs: DryRuns = field(default_factory=DryRuns)
     _inbox: tuple[datetime, Inbox] | None = None
     _reading: threading.Lock = field(default_factory=threading.Lock)
 
-    def __post_init__(self) -> None:
-        self.desk = _impatient(self.desk)
+    @property
+    def desk(self) -> Desk:
+        """This owner's desk, for somebody who waits before a browser."""
+        return replace(_impatient(self.own_desk), owner=self.owner())
 
     def inbox(self) -> tuple[datetime, Inbox]:
         """What asks for this owner, and when it was read: a few seconds ago at most."""
@@ -94,7 +99,6 @@ def path_of(address: StudyAddress) -> str:
 
 
 def _impatient(desk: Desk) -> Desk:
-    """The same desk for somebody who waits before a browser."""
     connect = desk.connect
 
     def connect_soon(url: str, key: IdentityKey, pinned: bytes | None, seconds: float) -> ProxyClient:
