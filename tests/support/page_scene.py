@@ -39,14 +39,15 @@ class PageScene:
             desk, {}, self.activity, lambda: desk.owner, self.problems, lambda: self.woken.append(None)
         )
         self.link = StartLink(self.link_path, ADDRESS)
-        self.gate = Gate(self.link, PORT, lambda: self.seconds)
+        self.gate = Gate(self.link, lambda: self.seconds)
         self.app = create_page(self.office, self.gate)
         self.stranger = self.new_browser()
         self.browser = self.new_browser()
         self.browser.get(self.link.url)
 
     def new_browser(self) -> TestClient:
-        return TestClient(self.app, base_url=ADDRESS, follow_redirects=False)
+        """Its paths are those below the root of all pages."""
+        return TestClient(self.app, base_url=ADDRESS + self.gate.root, follow_redirects=False)
 
     def register(self, name: str = "patients", **changes: Any) -> RegisteredSource:
         source = RegisteredSource(name, self.scene.location.data, **changes)
@@ -60,12 +61,20 @@ class PageScene:
         """A page as text. The person's browser follows what leads elsewhere."""
         answer = self.browser.get(path, follow_redirects=True)
         assert answer.status_code == 200, answer.text
-        return answer.text
+        return self.without_root(answer.text)
+
+    def without_root(self, html: str) -> str:
+        return html.replace(self.gate.root, "")
+
+    def target(self, answer: httpx.Response) -> str:
+        """Where an answer leads."""
+        assert answer.status_code == 303, answer.text
+        return self.without_root(answer.headers["location"])
 
     def form(self, path: str, action: str) -> dict[str, list[str]]:
         """The fields of the form on a page that is sent to `action`, as they stand."""
         forms = Forms()
-        forms.feed(self.browser.get(path).text)
+        forms.feed(self.without_root(self.browser.get(path).text))
         return forms.found[action]
 
     def send(self, action: str, form: dict[str, Any], **headers: str) -> httpx.Response:

@@ -13,11 +13,11 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dpdpca_owner.page import ledger, policy, requests, studies, words
-from dpdpca_owner.page.gate import Form, Gate
+from dpdpca_owner.page.gate import Form, Gate, no_session
 from dpdpca_owner.page.office import Office
 from dpdpca_owner.page.render import STATIC, problem_page, unexpected_page
 from dpdpca_protocol.errors import DpdpcaError, MessageError, NotFoundError
@@ -42,9 +42,9 @@ def create_page(office: Office, gate: Gate) -> ASGIApp:
     """The application of one agent."""
     study, result = "/requests/{proxy}/{study}", "/studies/{proxy}/{study}"
     made = Pages(office, gate)
-    routes = [
-        *(Route(f"/{name}", _static(name)) for name in STATIC),
-        Route("/start", made.start),
+    static = [Route(f"/{name}", _static(name)) for name in STATIC]
+    pages = [
+        *static,
         Route("/", made.view(requests.show_requests)),
         Route(study, made.view(requests.show_sheet)),
         Route(f"{study}/dry-run", made.act(requests.start_dry_run), methods=["POST"]),
@@ -58,6 +58,7 @@ def create_page(office: Office, gate: Gate) -> ASGIApp:
         Route("/policy", made.view(policy.show_policy)),
         Route("/policy/change", made.act(policy.change_policy), methods=["POST"]),
     ]
+    routes = [*static, Route("/start", made.start), Route("/", _ask_for_link), Mount(gate.root, routes=pages)]
     app = Starlette(routes=routes, exception_handlers={DpdpcaError: _on_error, HTTPException: _on_error})
     return _Shell(app, gate)
 
@@ -127,11 +128,15 @@ class _Shell:
 
 async def _on_error(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
-        response = problem_page(request, _framework_error(error))
+        response = problem_page(request, _framework_error(error), error.status_code)
         response.headers.update(error.headers or {})
         return response
     assert isinstance(error, DpdpcaError)
     return problem_page(request, error)
+
+
+async def _ask_for_link(_request: Request) -> Response:
+    raise no_session("this page opens with the agent's link")
 
 
 def _framework_error(error: HTTPException) -> DpdpcaError:

@@ -50,7 +50,7 @@ def page_beside(
     office = Office(desk, environment, activity, lambda: agent.desk.owner, agent.problems, woken.set)
     link = StartLink(desk.home.page_link_path, f"http://{_HOST}:{port}")
     try:
-        app = create_page(office, Gate(link, port))
+        app = create_page(office, Gate(link))
         with serving_beside(Listener("the agent's page", app, _HOST, port), lambda: _end_this_process(woken)):
             yield Served(link.url, woken)
     finally:

@@ -3,7 +3,9 @@
 1. The request names this machine as its host. A page of another site that has its own name point here (DNS
    rebinding) names that site.
 2. The browser has a session. It gets one for the token in the start link. A link works once; the next one is
-   written to a private file.
+   written to a private file. All pages are below a random path, and so is the session's cookie: browsers send
+   the cookies of a host to all of its ports, but only below their path. Another user's server on this machine
+   does not know it.
 3. What changes something is a POST from one of our own forms: the browser says that it comes from here, and
    the form has the session's second secret.
 """
@@ -34,6 +36,7 @@ from dpdpca_runtime.own_files import load, save
 
 SESSION_SECONDS = 12 * 3600.0
 _MOST_SESSIONS = 16
+_COOKIE = "dpdpca-owner"
 _FORM_BYTES, _FORM_FIELDS = 256 * 1024, 500
 _FORM = "application/x-www-form-urlencoded"
 _LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -99,14 +102,15 @@ class Gate:
 
     Args:
         link: the start link.
-        port: on which the page listens. It is part of the cookie's name, because a browser sends the cookies
-            of one host to all of its ports.
         clock: monotonic seconds.
+
+    Attributes:
+        root: the path above all pages.
     """
 
-    def __init__(self, link: StartLink, port: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, link: StartLink, clock: Callable[[], float] = time.monotonic) -> None:
         self._link, self._clock = link, clock
-        self._cookie = f"dpdpca-owner-{port}"
+        self.root = f"/{secrets.token_urlsafe(12)}"
         self._sessions: OrderedDict[bytes, Session] = OrderedDict()
 
     def check_host(self, request: Request) -> None:
@@ -128,21 +132,19 @@ class Gate:
         Raises:
             AuthenticationError: `no-session`, the link is not the present one.
         """
-        if self.find(request) is None:
-            if not self._link.redeem(request.query_params.get("token", "")):
-                raise _no_session("this link was used before, or belongs to an agent that has ended")
-            return self._open()
-        return RedirectResponse("/", 303)
+        if not self._link.redeem(request.query_params.get("token", "")):
+            raise no_session("this link was used before, or belongs to an agent that has ended")
+        return self._open()
 
     def need(self, request: Request) -> Session:
         """The browser's session. Raises AuthenticationError `no-session`."""
         session = self.find(request)
         if session is None:
-            raise _no_session("this browser has not opened the page with its link yet")
+            raise no_session("this browser has not opened the page with its link yet")
         return session
 
     def find(self, request: Request) -> Session | None:
-        session = self._sessions.get(_key(request.cookies.get(self._cookie, "")))
+        session = self._sessions.get(_key(request.cookies.get(_COOKIE, "")))
         return session if session is not None and session.until > self._clock() else None
 
     async def read_form(self, request: Request, session: Session) -> Form:
@@ -166,8 +168,8 @@ class Gate:
         while len(self._sessions) >= _MOST_SESSIONS:
             self._sessions.popitem(last=False)
         self._sessions[_key(name)] = Session(secrets.token_urlsafe(32), now + SESSION_SECONDS)
-        response = RedirectResponse("/", 303)
-        response.set_cookie(self._cookie, name, httponly=True, samesite="strict", path="/")
+        response = RedirectResponse(f"{self.root}/", 303)
+        response.set_cookie(_COOKIE, name, httponly=True, samesite="strict", path=self.root)
         return response
 
 
@@ -194,7 +196,7 @@ def _parse(body: bytes) -> Form:
     except UnicodeDecodeError as error:
         raise MessageError("malformed", "the form is not in UTF-8", "send the form again") from error
     except ValueError as error:
-        raise LimitError("too-many", "the form has too many fields", "send the form again") from error
+        raise LimitError("too-large", "the form has too many fields", "send the form again") from error
     form: dict[str, tuple[str, ...]] = {}
     for name, value in pairs:
         form[name] = (*form.get(name, ()), value)
@@ -203,7 +205,8 @@ def _parse(body: bytes) -> Form:
     return form
 
 
-def _no_session(problem: str) -> AuthenticationError:
+def no_session(problem: str) -> AuthenticationError:
+    """The refusal of a browser without a session, with what to do."""
     return AuthenticationError("no-session", problem, "run: dpdpca owner serve --link")
 
 

@@ -13,14 +13,14 @@ from typing import Any, Final
 
 import tomlkit
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from tomlkit.items import Item
 
 from dpdpca_owner.actions import under_policy
 from dpdpca_owner.consent import ConsentSheet
 from dpdpca_owner.page.gate import Form
 from dpdpca_owner.page.office import Office
-from dpdpca_owner.page.render import page
+from dpdpca_owner.page.render import go_to, page
 from dpdpca_owner.page.requests import refusals
 from dpdpca_owner.policy import DEFAULT_POLICY, Policy, load_policy, parse_policy
 from dpdpca_protocol.errors import UsageError, printable
@@ -126,7 +126,7 @@ def change_policy(office: Office, request: Request, form: Form) -> Response:
         write_private(office.desk.home.policy_path, changed.encode())
         office.forget_inbox()
         office.wake()
-        return RedirectResponse("/policy?saved", 303)
+        return go_to(request, "/policy?saved")
     return page(
         "policy_effect",
         request,
@@ -166,7 +166,10 @@ def read_values(form: Form) -> Values:
 
     return Values(
         {limit.name: text(limit.name) for limit in LIMITS},
-        {name: form.get(name, ()) for name in CHOICES},
+        {
+            name: tuple(each for each in known if each in form.get(name, ()))
+            for name, known in CHOICES.items()
+        },
         text("unit"),
         text("amount"),
         text("delta"),
@@ -186,10 +189,9 @@ def with_values(text: str, values: Values) -> str:
         number = _number(given, limit.label, is_whole=limit.is_whole)
         if Fraction(given) != Fraction(before.limits[limit.name]):
             _table(document, "study")[limit.name] = number
-    for name, known in CHOICES.items():
-        chosen = [choice for choice in known if choice in values.choices[name]]
-        if set(chosen) != set(before.choices[name]):
-            _table(document, "study")[name] = chosen
+    for name in CHOICES:
+        if set(values.choices[name]) != set(before.choices[name]):
+            _table(document, "study")[name] = list(values.choices[name])
     _set_budget(document, before, values)
     if values.dataset != before.dataset:
         data = _table(document, "data")

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, RedirectResponse
 
 from dpdpca_owner.summary import percent_up
 from dpdpca_protocol.errors import DpdpcaError, UsageError, printable
@@ -23,7 +23,8 @@ def page(template: str, request: Request, *, status: int = 200, **context: Any) 
     """A page. `template` is the name of a file without its ending; the page's path marks its menu."""
     session = getattr(request.state, "session", None)
     shared: Mapping[str, Any] = {
-        "path": request.url.path,
+        "root": root_of(request),
+        "path": request.scope["path"].removeprefix(root_of(request)),
         "form_token": "" if session is None else session.form_token,
         "owner": getattr(request.state, "owner", ""),
         "is_open": session is not None,
@@ -31,10 +32,21 @@ def page(template: str, request: Request, *, status: int = 200, **context: Any) 
     return HTMLResponse(_templates().get_template(f"{template}.html").render(shared | context), status)
 
 
-def problem_page(request: Request, error: DpdpcaError) -> HTMLResponse:
-    """What is wrong and what to do, with the status of the error."""
+def go_to(request: Request, path: str) -> RedirectResponse:
+    """Leads to another page after a form."""
+    return RedirectResponse(root_of(request) + path, 303)
+
+
+def root_of(request: Request) -> str:
+    """The path above all pages; empty for who has no session."""
+    return str(request.scope.get("root_path", ""))
+
+
+def problem_page(request: Request, error: DpdpcaError, status: int | None = None) -> HTMLResponse:
+    """What is wrong and what to do, with the status of the error unless another one is given."""
     # The person who reads it owns this machine, so the page may say what a terminal would.
-    status = 400 if isinstance(error, UsageError) else status_of(error)
+    if status is None:
+        status = 400 if isinstance(error, UsageError) else status_of(error)
     return page("problem", request, status=status, problem=str(error), title=error.slug.replace("-", " "))
 
 

@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 from starlette.requests import Request as WebRequest
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from dpdpca_owner.consent import ConsentSheet
 from dpdpca_owner.followed import FollowedStudy
@@ -19,7 +19,7 @@ from dpdpca_owner.inbox import SHARE_WORDS, Request, share_state
 from dpdpca_owner.page.dry_runs import Finding
 from dpdpca_owner.page.gate import Form
 from dpdpca_owner.page.office import Office, path_of
-from dpdpca_owner.page.render import page
+from dpdpca_owner.page.render import go_to, page, root_of
 from dpdpca_owner.sources import RegisteredSource
 from dpdpca_protocol.errors import NotFoundError, PolicyError
 from dpdpca_protocol.study import ShareState
@@ -91,7 +91,7 @@ def start_dry_run(office: Office, request: WebRequest, form: Form) -> Response:
     """Read the chosen records in a thread. The findings are shown on the sheet."""
     address, source = _address(office, request), _need_source(office, form)
     office.dry_runs.start((address, source), lambda: office.read_records(address, source))
-    return RedirectResponse(f"/requests/{path_of(address)}?source={source.name}#dry-run", 303)
+    return go_to(request, f"/requests/{path_of(address)}?source={source.name}#dry-run")
 
 
 def approve(office: Office, request: WebRequest, form: Form) -> Response:
@@ -106,7 +106,7 @@ def approve(office: Office, request: WebRequest, form: Form) -> Response:
     office.desk.home.followed.add(approved)
     office.forget_inbox()
     office.wake()
-    return RedirectResponse("/studies", 303)
+    return go_to(request, "/studies")
 
 
 def refusals(sheet: ConsentSheet) -> tuple[str, ...]:
@@ -177,7 +177,7 @@ def _sheet_page(
         "share_words": SHARE_WORDS[share],
         "may_approve": source is not None and not reasons,
         "seen": None if source is None else seen_digest(office, plain, source),
-        "here": f"/requests/{path_of(address)}",
+        "here": f"{root_of(request)}/requests/{path_of(address)}",
         "notice": notice,
     }
     return page("sheet", request, status=status, **context)

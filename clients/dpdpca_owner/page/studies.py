@@ -13,7 +13,7 @@ from dpdpca_owner.actions import joined_at
 from dpdpca_owner.inbox import SHARE_WORDS, share_state
 from dpdpca_owner.page.activity import Progress
 from dpdpca_owner.page.office import Office, path_of
-from dpdpca_owner.page.render import page
+from dpdpca_owner.page.render import page, root_of
 from dpdpca_owner.reports import status_offline
 from dpdpca_owner.study_checks import read_terms
 from dpdpca_protocol.errors import DpdpcaError, NotFoundError
@@ -105,7 +105,7 @@ def show_result(office: Office, request: Request) -> Response:
         trusted=int(arrays["trusted_components"]),
         rows=_component_rows(arrays),
         below=BELOW_THE_EDGE,
-        here=f"/studies/{path_of(address)}",
+        here=f"{root_of(request)}/studies/{path_of(address)}",
     )
 
 

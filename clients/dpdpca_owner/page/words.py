@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from dpdpca_owner.actions import trust
 from dpdpca_owner.consent import ConsentSheet
 from dpdpca_owner.page.gate import Form
 from dpdpca_owner.page.office import Office, path_of
-from dpdpca_owner.page.render import page
+from dpdpca_owner.page.render import go_to, page
 from dpdpca_protocol.errors import UsageError
 from dpdpca_runtime.http.address import parse_study_address
 from dpdpca_runtime.words import fingerprint_words
@@ -64,7 +64,7 @@ def note_compared(office: Office, request: Request, form: Form) -> Response:
     proxy, _, study = values["study"].partition("/")
     trust(office.desk, office.address(proxy, study), values["name"], values["words"])
     office.forget_inbox()
-    return RedirectResponse("/words", 303)
+    return go_to(request, "/words")
 
 
 def _user(sheet: ConsentSheet) -> Known:
