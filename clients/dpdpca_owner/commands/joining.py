@@ -39,6 +39,7 @@ def send_share(
         for warning in prepared.sheet.summary().warnings:
             say(f"WARNING: {warning}")
     on_consent()
+    desk.home.study(place.study).drop_declined()  # the newest word counts
     figures = prepared.manifest.figures
     with watching(
         figures.ciphertext_count or figures.value_count, prepared.sheet.sealed_bytes, quiet=as_json
