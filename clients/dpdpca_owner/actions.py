@@ -359,7 +359,7 @@ def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher
     receipt is written to the ledger.
 
     Raises:
-        PolicyError: another join has meanwhile spent the budget that this one needs.
+        PolicyError: another join has meanwhile spent the budget that this one needs; or `study-declined`.
         UnavailableError: the ledger cannot be written; nothing was sent.
     """
     opened, ledger = prepared.sheet.study, desk.home.ledger
@@ -385,6 +385,7 @@ def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher
 
     blinded = opened.manifest.is_blinded
     with folder.locked(), desk.connect(address.proxy, key, proxy, _SENDING_SECONDS) as client:
+        folder.check_not_declined()
         pin_names(opened, desk.home, desk.owner, time_text(desk.now()))
         folder.save_manifest(opened.signed.statement)
         folder.save_owner_key(key.public.ed25519)

@@ -36,7 +36,7 @@ _PASSING = frozenset({"busy", "stale-request", "study-closed"})
 """Errors that are no UnavailableError and pass by themselves: another command has the lock, a clock is wrong
 and will be set, a study was closed in this moment."""
 
-FINAL = frozenset({"followed-study-ended", "share-withdrawn"})
+FINAL = frozenset({"followed-study-ended", "share-withdrawn", "study-declined"})
 """Errors after which a study is no longer followed."""
 
 _ENDED = frozenset({StudyState.FAILED, StudyState.CANCELLED})
@@ -112,12 +112,13 @@ class Follower:
         """Do all that can be done now. Returns the components once they are published, else None.
 
         Raises:
-            PolicyError: `not-approved`, a round needs an approval; `share-withdrawn`; or the policy or the
-                budget refuses a round.
+            PolicyError: `not-approved`, a round needs an approval; `share-withdrawn`; `study-declined`; or
+                the policy or the budget refuses a round.
             ConflictError: `followed-study-ended`, there will be no components.
             UnavailableError: try again later.
             DpdpcaError: like `prepare_join`, `join` and `status`.
         """
+        self.desk.home.study(self.address.study).check_not_declined()
         with self.desk.client(self.address.proxy) as client:
             terms = self._terms(client)
             rounds = list(self._joined(terms))
@@ -143,7 +144,8 @@ class Follower:
         components of a round that is published."""
         errors: list[DpdpcaError] = []
         for manifest in waiting:
-            if self._share(manifest) not in (ShareState.COMPLETE, ShareState.WITHDRAWN):
+            done = self._share(manifest) in (ShareState.COMPLETE, ShareState.WITHDRAWN)
+            if not done and not self._is_declined(manifest):
                 try:
                     self._join(manifest)
                 except DpdpcaError as error:
@@ -154,7 +156,8 @@ class Follower:
         """Ask once more about shares that were begun: one may have arrived although this machine ended before
         it had the receipt. A repeated join then sends nothing."""
         for manifest in closed:
-            if manifest.study_id not in self._missed and self._share(manifest) is ShareState.PARTIAL:
+            is_begun = self._share(manifest) is ShareState.PARTIAL and not self._is_declined(manifest)
+            if is_begun and manifest.study_id not in self._missed:
                 try:
                     self._join(manifest)
                 except ConflictError as error:
@@ -232,6 +235,9 @@ class Follower:
 
     def _share(self, manifest: Manifest) -> ShareState:
         return share_state(self.desk.home.study(manifest.study_id), manifest.proxy.ed25519)
+
+    def _is_declined(self, manifest: Manifest) -> bool:
+        return self.desk.home.study(manifest.study_id).declined() is not None
 
     def _state(self, manifest: Manifest) -> str:
         """The state of a joined round, after its proxy was checked and a refund was booked (`status`)."""

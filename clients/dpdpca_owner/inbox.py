@@ -5,7 +5,7 @@ from typing import Any
 
 from dpdpca_owner.actions import Desk, review
 from dpdpca_owner.consent import ConsentSheet
-from dpdpca_owner.study_folder import StudyFolder
+from dpdpca_owner.study_folder import Declined, StudyFolder
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.study import ShareState
 from dpdpca_protocol.wire.fields import decimal_text, time_text
@@ -27,10 +27,12 @@ class Request:
     Attributes:
         sheet: the consent sheet, without a dry run.
         share: what this machine knows of this owner's share.
+        declined: the word by which a person declined the study here, or None.
     """
 
     sheet: ConsentSheet
     share: ShareState
+    declined: Declined | None = None
 
     @property
     def ledger_line(self) -> str:
@@ -61,6 +63,9 @@ class Request:
             "delta": decimal_text(manifest.delta),
             "closes_at": time_text(manifest.closes_at),
             "share": str(self.share),
+            "declined": None
+            if self.declined is None
+            else {"time": self.declined.time, "why": self.declined.why, "is_told": self.declined.is_told},
             "chain": None
             if chain is None
             else {
@@ -119,7 +124,7 @@ def read_inbox(desk: Desk) -> Inbox:
             try:
                 sheet = review(desk, address, None, data_set)
                 folder, proxy = desk.home.study(facts.study), sheet.manifest.proxy.ed25519
-                requests.append(Request(sheet, share_state(folder, proxy)))
+                requests.append(Request(sheet, share_state(folder, proxy), folder.declined()))
             except DpdpcaError as error:
                 unread.append(UnreadRequest(str(address), error))
     return Inbox(tuple(requests), tuple(unread))

@@ -49,6 +49,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Correct the setting or the file that the message names.",
     ),
     "bad-study": ("The text is not the id of a study.", "Copy the 64 hex digits that `study list` prints."),
+    "bad-why": (
+        "The reason for declining a study cannot be shown to people.",
+        "Give one line of plain text, at most 500 characters.",
+    ),
     "blinded-plan-lost": (
         "A part of a blinded share may have been sent, and this machine can no longer send the same again.",
         "Ask the data user for a new study. The cost of this study stays booked.",
@@ -359,6 +363,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Choose another name, or remove the registered source first.",
     ),
     "study-cancelled": ("The proxy has cancelled the study.", "Read the reason, and start a new study."),
+    "study-declined": (
+        "This owner has declined the study, so no earlier approval joins it.",
+        "To take part after all, join the study yourself while it is open.",
+    ),
     "study-failed": ("The study ended without a result.", "Read the reason, and start a new study."),
     "tls-required": (
         "Plain HTTP is allowed only for addresses of the same machine.",

@@ -54,6 +54,9 @@ def request_text(request: "Request") -> str:
         f"  until    {manifest.closes_at:%Y-%m-%d %H:%M} UTC",
         f"  yours    {SHARE_WORDS[request.share]}",
     ]
-    if request.share in (ShareState.ABSENT, ShareState.PARTIAL):
+    if request.declined is not None:
+        told = "" if request.declined.is_told else "; the data user is not told yet: decline again"
+        lines.append(f"  declined you declined on {request.declined.time[:10]}{told}")
+    elif request.share in (ShareState.ABSENT, ShareState.PARTIAL):
         lines.append(f"  next     dpdpca owner review {sheet.address}")
     return "\n".join(map(for_terminal, lines))
