@@ -207,7 +207,7 @@ class Game:
         self.chain.open(release="joint", **TERMS | rounds | {"purpose": "Something else."})
         stranger = replace(self.world, user=self.world.owners[1].generate("user"))
         stranger.proxy = self.world.proxy
-        stranger.enrol(stranger.user, "user", f"Institute of {chain}")
+        stranger.enrol(stranger.user, "user", "Institute")
         stranger.with_new_key()
         stranger.open_study(3, delta="0.00001", **rounds)
 
