@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from following_scene import POLICY, TERMS, Scene, agent, refused, three_owners
-from proxy_world import ProxyWorld
+from proxy_world import ProxyWorld, wait_for
 
 from dpdpca_owner import agent as agents
 from dpdpca_owner.actions import withdraw
@@ -46,6 +46,16 @@ def join(scene: Scene, place: StudyAddress, *, yes: bool = True, as_json: bool =
     join_and_follow(scene.chain.desks[0], place, records, "patients", yes, as_json, it_waited)
 
 
+def look_until_sent(works: Agent, place: StudyAddress) -> None:
+    """On a busy machine the proxy may close a connection. The agent tries again at its next look."""
+
+    def is_sent() -> bool:
+        works.look()
+        return has_sent(works.desk.home, place)
+
+    wait_for(is_sent)
+
+
 def it_waited(_seconds: float) -> None:
     raise KeyboardInterrupt
 
@@ -61,8 +71,7 @@ def test_a_running_agent_takes_over(scene: Scene, capsys: pytest.CaptureFixture[
         told = json.loads(capsys.readouterr().out)
         assert (told["agent"], told["already"], told["study"]) == (True, False, place.study.hex())
         assert scene.shares() == 0  # the command has sent nothing
-        works.look()
-        assert has_sent(home, place)
+        look_until_sent(works, place)
         join(scene, place, as_json=False)
     said = capsys.readouterr().out
     assert "the agent follows this study" in said
@@ -91,9 +100,7 @@ def test_an_agent_that_ends_in_that_moment_leaves_the_consent(
     monkeypatch.setattr(agents, "is_agent_running", running)
     join(scene, place)
     assert seen == [[FollowedStudy(place, "patients", "people")]]
-    next_one, _ = agent(scene.chain.desks[0])
-    next_one.look()
-    assert has_sent(scene.chain.desks[0].home, place)
+    look_until_sent(agent(scene.chain.desks[0])[0], place)
 
 
 def test_only_a_person_sends_a_withdrawn_share_again(scene: Scene) -> None:
@@ -101,7 +108,7 @@ def test_only_a_person_sends_a_withdrawn_share_again(scene: Scene) -> None:
     desk = scene.chain.desks[0]
     approve(scene, place)
     works, _ = agent(desk)
-    works.look()
+    look_until_sent(works, place)
     withdraw(desk, place)
     with only_agent(desk.home):
         works.look()
@@ -127,13 +134,11 @@ def test_it_goes_on_with_new_keys(scene: Scene, passphrase: bytes | None) -> Non
     works = Agent(desk, {}, passphrase)
     old, joined = desk.owner, open_study(scene)
     approve(scene, joined)
-    works.look()
-    assert has_sent(desk.home, joined)
+    look_until_sent(works, joined)
     new = rotate_keys(desk, passphrase)
     later = open_study(scene)
     approve(scene, later)
-    works.look()
-    assert has_sent(desk.home, later)
+    look_until_sent(works, later)
     assert works.desk.owner.key.public == new.key.public != old.key.public
     # The study that it joined with the old key goes on.
     assert {each.address for each in desk.home.followed.all()} == {joined, later}
@@ -148,11 +153,10 @@ def test_keys_that_it_cannot_open_are_waited_for(scene: Scene) -> None:
     for _ in range(2):
         assert works.look() == []
     assert len(told) == 1
-    assert told[0].startswith("the agent waits for its keys: ")
+    assert told[0].startswith("the agent does nothing until this is mended: ")
     assert scene.shares() == 0
     write_private(desk.home.path / "identity.pem", desk.owner.key.to_pem())
-    works.look()
-    assert has_sent(desk.home, place)
+    look_until_sent(works, place)
 
 
 def refuse_by_policy(scene: Scene) -> Callable[[], object]:
@@ -175,7 +179,7 @@ def take_the_records_away(scene: Scene) -> Callable[[], object]:
 def spend_the_budget(scene: Scene) -> Callable[[], object]:
     """Another study is joined by a command."""
     path = scene.chain.desks[0].home.policy_path
-    path.write_text(POLICY.replace("epsilon = 9", "epsilon = 5"))
+    path.write_text(POLICY.replace("epsilon = 9", "epsilon = 4"))
     scene.chain.join(scene.chain.open(release="joint", **TERMS), 0)
     return lambda: path.write_text(POLICY)
 
@@ -189,10 +193,9 @@ def test_it_notices_what_changes(scene: Scene, change: Callable[[Scene], Callabl
     approve(scene, place)
     works.look()
     assert not has_sent(scene.chain.desks[0].home, place)
-    assert len(told) == 1
+    assert told
     mend()
-    works.look()
-    assert has_sent(scene.chain.desks[0].home, place)
+    look_until_sent(works, place)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -208,7 +211,7 @@ def test_a_stop_in_the_middle_of_sending_is_continued(
 
     def run() -> None:
         with ended_by_signals():
-            agent(desk)[0].look()
+            look_until_sent(agent(desk)[0], place)
 
     with monkeypatch.context() as patch:
         patch.setattr(ProxyClient, "complete_share", stopped)
@@ -218,5 +221,4 @@ def test_a_stop_in_the_middle_of_sending_is_continued(
     assert "it continues at its next start" in capsys.readouterr().err
     assert signal.getsignal(number) is before
     assert share_at(desk.home, place) is ShareState.PARTIAL
-    agent(desk)[0].look()
-    assert has_sent(desk.home, place)
+    look_until_sent(agent(desk)[0], place)
