@@ -25,7 +25,7 @@ from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.http.address import StudyAddress
 
 UNIT = Path(__file__).parents[2] / "deploy" / "dpdpca-owner.service"
-START_SECONDS, STOP_SECONDS = 90.0, 10.0
+START_SECONDS, STOP_SECONDS = 300.0, 60.0
 NOBODY = 65534
 READ_ONLY = """
 set -e
