@@ -52,11 +52,12 @@ def serve(
         passphrase = unlock(place.keys, passphrase_file, PASSPHRASE_VARIABLE)
         desk = make_owners_desk(place, passphrase, ca_file)
         say(f"the agent of {desk.owner.name} is running; you can stop it at any time")
-        news = _print_line if as_json else _keep_quiet
+        news = print_line if as_json else _keep_quiet
         Agent(desk, os.environ, passphrase, news).run(time.sleep, every)
 
 
-def _print_line(news: "Joined | Result") -> None:
+def print_line(news: "Joined | Result") -> None:
+    """One line of JSON for other programs."""
     from dpdpca_owner.following import Joined
 
     facts: dict[str, object] = {"address": str(news.address), "records": news.records}

@@ -5,6 +5,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from following_scene import POLICY, TERMS, Scene, agent, refused, three_owners
@@ -14,13 +15,15 @@ from dpdpca_owner import agent as agents
 from dpdpca_owner.actions import withdraw
 from dpdpca_owner.agent import Agent, is_agent_running, only_agent
 from dpdpca_owner.commands.joining import join_and_follow
-from dpdpca_owner.commands.serve import ended_by_signals
+from dpdpca_owner.commands.serve import ended_by_signals, print_line
 from dpdpca_owner.followed import FollowedStudy
-from dpdpca_owner.following import Records, has_sent, share_at
+from dpdpca_owner.following import Joined, Records, Result, has_sent, share_at
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.rotation import rotate_keys
 from dpdpca_owner.sources import RegisteredSource
+from dpdpca_protocol.result.components import Components
 from dpdpca_protocol.study import ShareState
+from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_runtime.files import write_private
 from dpdpca_runtime.http.address import StudyAddress
 from dpdpca_runtime.http.client import ProxyClient
@@ -222,3 +225,36 @@ def test_a_stop_in_the_middle_of_sending_is_continued(
     assert signal.getsignal(number) is before
     assert share_at(desk.home, place) is ShareState.PARTIAL
     look_until_sent(agent(desk)[0], place)
+
+
+def test_it_prints_lines_for_other_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    place = StudyAddress("https://proxy.example", StudyId(bytes(32)))
+    print_line(Joined(place, "A study", 5, 900, "2026-01-01T00:00:00Z", 0.25))
+    print_line(Result(place, cast(Components, None), 12, Path("components.npz")))
+    joined, result = map(json.loads, capsys.readouterr().out.splitlines())
+    assert joined == {
+        "event": "joined",
+        "address": str(place),
+        "title": "A study",
+        "records": 5,
+        "sent_bytes": 900,
+        "receipt_time": "2026-01-01T00:00:00Z",
+        "seconds": 0.25,
+    }
+    assert result == {
+        "event": "components",
+        "address": str(place),
+        "records": 12,
+        "out": "components.npz",
+    }
+
+
+def test_it_tells_of_each_share(scene: Scene) -> None:
+    place, news = open_study(scene), list[Joined | Result]()
+    approve(scene, place)
+    look_until_sent(Agent(scene.chain.desks[0], {}, news=news.append), place)
+    (joined,) = news
+    assert isinstance(joined, Joined)
+    assert (joined.address, joined.title) == (place, "What varies together")
+    assert joined.records == len(scene.chain.data[0].read_text().splitlines()) - 1
+    assert joined.sent_bytes > 0
