@@ -82,11 +82,12 @@ class Agent:
         results: list[Result] = []
         try:
             self._take_new_keys()
+            all_followed = self.desk.home.followed.all()
         except (DpdpcaError, OSError) as error:
-            self._tell_once(None, f"the agent waits for its keys: {error}")
+            self._tell_once(None, f"the agent does nothing until this is mended: {error}")
             return results
         self.problems.pop(None, None)
-        for followed in self.desk.home.followed.all():
+        for followed in all_followed:
             try:
                 result = self._follower(followed).advance()
             except (DpdpcaError, OSError) as error:

@@ -25,8 +25,9 @@ import pytest
 from chain_world import Chain
 from following_scene import POLICY, PRE, TERMS, Killed, ManyKeys
 from promises import Promise
-from proxy_world import HandClock, ProxyWorld, wait_for
+from proxy_world import TOY_BITS, HandClock, ProxyWorld, wait_for
 from quick_folder import quick_folder
+from starlette.testclient import TestClient
 from study_parties import Parties
 
 from dpdpca_owner.agent import Agent, is_agent_running, only_agent
@@ -35,9 +36,13 @@ from dpdpca_owner.following import Follower, Records, Result, share_at
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.sources import RegisteredSource
 from dpdpca_protocol.errors import DpdpcaError
+from dpdpca_protocol.paillier.keys import KeyRules
 from dpdpca_protocol.study import ShareState, StudyState
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_proxy.app import create_app
+from dpdpca_proxy.proxy import make_home, open_proxy
+from dpdpca_proxy.settings import load_settings
 from dpdpca_proxy.store.shares import list_shares
 from dpdpca_proxy.store.studies import complete_members, load_study
 from dpdpca_proxy.studies import summaries
@@ -52,6 +57,9 @@ NAMED = {0: (0, 1, 2), 1: (1, 2)}
 """The owners that each chain names. The chains have features of their own."""
 RECORDS, WIDTH = 1800, 3
 MOST_STEPS = 4000
+DAYS = 3650
+"""After which studies close: never in a game."""
+PROXY = -1
 QUIET, OTHERWISE = 0.15, 0.1
 """How often a run is not interrupted, and how often an owner looks while there is nothing to send."""
 
@@ -66,7 +74,8 @@ class Fault(StrEnum):
     PROXY_RESTARTED = auto()
     PROXY_GONE = auto()
     OWNERS_CLOCK = auto()
-    ALL_CLOCKS = auto()
+    PROXYS_CLOCK = auto()
+    TIME_PASSES = auto()
     OTHER_COMMAND = auto()
 
 
@@ -77,12 +86,60 @@ WEIGHTS = {
     Fault.ANSWER_LOST: 4,
     Fault.PROXY_RESTARTED: 1,
     Fault.PROXY_GONE: 1,
-    Fault.OWNERS_CLOCK: 1,
-    Fault.ALL_CLOCKS: 1,
+    Fault.OWNERS_CLOCK: 2,
+    Fault.PROXYS_CLOCK: 1,
+    Fault.TIME_PASSES: 1,
     Fault.OTHER_COMMAND: 3,
 }
 POINTS, REQUESTS = 45, 14
 """The latest point, and the latest request, of a run at which something happens."""
+
+
+class QuietWorld(ProxyWorld):
+    """A proxy whose application is called in this process, without sockets, so that nothing depends on the
+    machine's speed. `time` is the right time, and `clock` is the proxy's."""
+
+    time: HandClock
+    _called: TestClient | None = None
+
+    def start(self) -> None:
+        settings = load_settings(self.home, port=self.port, log_level="ERROR", **self.settings)
+        make_home(settings)
+        proxy = open_proxy(settings, now=self.clock, key_rules=KeyRules(TOY_BITS))
+        self.app = create_app(proxy, worker=self.worker)
+        self.proxy = self.app.state.proxy
+        self._called = TestClient(self.app, self.url, client=("127.0.0.1", 50_000))
+        self._called.__enter__()
+
+    def stop(self) -> None:
+        assert self._called is not None
+        self._called.__exit__(None, None, None)
+        self._called = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._called is not None
+
+    def client(self, key: IdentityKey) -> ProxyClient:
+        return self.connect(self.url, key, self.proxy_key, self.time)
+
+    def connect(self, url: str, key: IdentityKey, proxy: bytes | None, clock: HandClock) -> ProxyClient:
+        return ProxyClient(url, key, proxy, Line(self), patience=Patience(seconds=0.0), now=clock)
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        if self._called is None:
+            raise httpx.ConnectError("nobody listens", request=request)
+        return self._called._transport.handle_request(request)
+
+
+@dataclass
+class Line(httpx.BaseTransport):
+    """The way to a proxy, whether it runs or not."""
+
+    world: QuietWorld
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        return self.world.answer(request)
 
 
 @dataclass
@@ -165,21 +222,32 @@ class Game:
     source: random.Random
     interruptions: Interruptions
     clocks: list[HandClock] = field(default_factory=lambda: [HandClock() for _ in LETTERS])
+    wrong: dict[int, timedelta] = field(default_factory=dict)
+    """How far an owner's clock is off, by owner; and the proxy's, under `PROXY`."""
     chains: dict[int, str] = field(default_factory=dict)
     first: dict[int, StudyAddress] = field(default_factory=dict)
     approved: dict[int, set[int]] = field(default_factory=lambda: {owner: set() for owner in range(3)})
     results: dict[tuple[int, int], Result] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        assert isinstance(self.chain.world, QuietWorld)
         self.world, self.user = self.chain.world, self.chain.user
         self.desks = [replace(desk, connect=self._connect(owner), now=self.clocks[owner])
                       for owner, desk in enumerate(self.chain.desks)]  # fmt: skip
 
     def _connect(self, owner: int) -> Callable[[str, IdentityKey, bytes | None, float], ProxyClient]:
         def connect(url: str, key: IdentityKey, pinned: bytes | None, _seconds: float) -> ProxyClient:
-            return ProxyClient(url, key, pinned, patience=Patience(seconds=0.0), now=self.clocks[owner])
+            return self.world.connect(url, key, pinned, self.clocks[owner])
 
         return connect
+
+    def set_clocks(self, passed: timedelta = timedelta()) -> None:
+        """Let time pass, and set every clock to that time or as wrong as it is."""
+        now = self.world.time.ahead + passed
+        self.world.time.ahead = self.user.clock.ahead = now
+        self.world.clock.ahead = now + self.wrong.get(PROXY, timedelta())
+        for owner, clock in enumerate(self.clocks):
+            clock.ahead = now + self.wrong.get(owner, timedelta())
 
     def begin(self, chain: int) -> None:
         features = range(WIDTH * chain, WIDTH * (chain + 1))
@@ -205,11 +273,13 @@ class Game:
         """Rounds that nobody approves: of this data user with another purpose, and of another data user."""
         rounds = {"rho_share": "0.1", "pre_studies": [self.first[chain].study.hex()]}
         self.chain.open(release="joint", **TERMS | rounds | {"purpose": "Something else."})
-        stranger = replace(self.world, user=self.world.owners[1].generate("user"))
-        stranger.proxy = self.world.proxy
-        stranger.enrol(stranger.user, "user", f"Institute of {chain}")
-        stranger.with_new_key()
-        stranger.open_study(3, delta="0.00001", **rounds)
+        world, closes_at = self.world, self.world.time() + timedelta(days=DAYS)
+        ours = world.user, world.secret, world.proof
+        world.user = world.owners[1].generate("user")
+        world.enrol(world.user, "user", "Institute")
+        world.with_new_key()
+        world.open_study(3, delta="0.00001", closes_at=closes_at, **rounds)
+        world.user, world.secret, world.proof = ours
 
     # one step
 
@@ -217,9 +287,9 @@ class Game:
         if not self.world.is_running and self.source.random() < 0.5:
             self.world.start()
         if self.source.random() < 0.5:
-            for clock in (*self.clocks, self.world.clock):
-                clock.ahead = timedelta()
-        if self.world.is_running and not self.world.clock.ahead:
+            self.wrong.clear()
+            self.set_clocks()
+        if self.world.is_running and PROXY not in self.wrong:
             self.advance_the_others()
         owner = self.source.randrange(len(LETTERS))
         if self.has_work(owner) or self.source.random() < OTHERWISE:
@@ -283,7 +353,8 @@ class Game:
         desk, source = self.desks[owner], self.source
         fault = source.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         turn = 1 + source.randrange(POINTS if fault is Fault.KILLED else REQUESTS)
-        off = timedelta(hours=source.choice([-12, 12, -1, 1, 3 * 24, -3 * 24]))
+        off = timedelta(hours=source.choice([1, 12, 3 * 24]))
+        sign = source.choice([-1, 1])
 
         def act() -> None:
             match fault:
@@ -292,11 +363,13 @@ class Game:
                 case Fault.PROXY_GONE:
                     self.world.stop()
                 case Fault.OWNERS_CLOCK:
-                    self.clocks[owner].ahead = off
-                case Fault.ALL_CLOCKS:
-                    self.world.clock.ahead = off
-                    for clock in self.clocks:
-                        clock.ahead = off
+                    self.wrong[owner] = sign * off
+                    self.set_clocks()
+                case Fault.PROXYS_CLOCK:
+                    self.wrong[PROXY] = -off  # after one that was ahead, the operator must act
+                    self.set_clocks()
+                case Fault.TIME_PASSES:
+                    self.set_clocks(off)
                 case Fault.OTHER_COMMAND:
                     assert is_agent_running(desk.home)
                     self.follow_by_command(owner)
@@ -389,7 +462,7 @@ def game(parties: Parties, seed: int, patch: pytest.MonkeyPatch) -> Iterator[Gam
         world.settings |= {"party_requests": 1_000_000, "address_requests": 1_000_000}
         world.start()
         world.enrol_all()
-        user = ManyKeys(world, folder / "user")
+        user = ManyKeys(world, folder / "user", settings={"closes_after_days": DAYS})
         rng = np.random.default_rng(seed)  # noqa: TID251  # data, not noise
         shared = rng.normal(0, 0.25, (RECORDS, 1))
         records = shared * [1.0, -0.7, 0.2, 0.9, 0.5, -0.3] + rng.normal(0, 0.03, (RECORDS, 2 * WIDTH))

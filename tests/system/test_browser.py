@@ -49,6 +49,7 @@ def test_demo_runs_its_studies_and_writes_its_report(demo: FinishedDemo) -> None
     assert (set(earlier), last) == ({"pre-study"}, "joint")
     promise = f"(ε, δ) = (1, 1.6e-09), replace-one, over {len(earlier) + 1} rounds"
     assert studies[2]["promise"] == promise
+    assert [study["agents"] for study in studies] == [0, 0, 3]
     captured = [study["captured_variance"][-1] for study in studies]
     assert captured[2] > max(captured[:2])
     for study in studies:
@@ -68,6 +69,7 @@ def test_demo_runs_its_studies_and_writes_its_report(demo: FinishedDemo) -> None
     assert "noise edge" in page
     assert "Biplot" in page
     assert "What is guaranteed" in page
+    assert "each owner approved once, by one command" in page
     assert list(demo.temporary.iterdir()) == []
     assert left_behind(demo.temporary) == []
 

@@ -231,7 +231,10 @@ class Federation:
         options = ("--json", "--every", str(_LOOK_SECONDS))
         return [
             self._processes.start(
-                f"agent of {owner.name}", owner.serve(*options), owner.environment, is_server=True
+                f"agent of {owner.name}",
+                owner.serve(*options, "--port", str(free_port())),
+                owner.environment,
+                is_server=True,
             )
             for owner in self._owners
         ]

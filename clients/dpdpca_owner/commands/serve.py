@@ -70,7 +70,7 @@ def serve(
         passphrase = unlock(place.keys, passphrase_file, PASSPHRASE_VARIABLE)
         desk = make_owners_desk(place, passphrase, ca_file)
         activity = Activity(desk.now, say)
-        news = _print_line if as_json else _keep_quiet
+        news = print_line if as_json else _keep_quiet
         agent = Agent(replace(desk, say=activity.note), os.environ, passphrase, news, activity.watching)
         beside = make_owners_desk(find_home(home), passphrase, ca_file)
         with page_beside(agent, activity, beside, os.environ, port) as page:
@@ -89,7 +89,8 @@ def _tell_link(url: str, as_json: bool) -> None:
         sys.stdout.flush()
 
 
-def _print_line(news: "Joined | Result") -> None:
+def print_line(news: "Joined | Result") -> None:
+    """One line of JSON for other programs."""
     from dpdpca_owner.following import Joined
 
     facts: dict[str, object] = {"address": str(news.address), "records": news.records}

@@ -49,6 +49,7 @@ def create_page(office: Office, gate: Gate) -> ASGIApp:
         Route(study, made.view(requests.show_sheet)),
         Route(f"{study}/dry-run", made.act(requests.start_dry_run), methods=["POST"]),
         Route(f"{study}/approve", made.act(requests.approve), methods=["POST"]),
+        Route(f"{study}/decline", made.act(requests.decline), methods=["POST"]),
         Route("/studies", made.view(studies.show_studies)),
         Route(f"{result}/components", made.view(studies.show_result)),
         Route(f"{result}/components.npz", made.view(studies.download_result)),

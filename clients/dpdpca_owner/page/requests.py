@@ -14,6 +14,7 @@ from starlette.requests import Request as WebRequest
 from starlette.responses import Response
 
 from dpdpca_owner.consent import ConsentSheet
+from dpdpca_owner.declining import decline as decline_study
 from dpdpca_owner.followed import FollowedStudy
 from dpdpca_owner.inbox import SHARE_WORDS, Request, share_state
 from dpdpca_owner.page.dry_runs import Finding
@@ -45,7 +46,8 @@ class RequestCard:
 
     @property
     def needs_decision(self) -> bool:
-        return not self.is_approved and self.request.share in (ShareState.ABSENT, ShareState.PARTIAL)
+        is_open = self.request.share in (ShareState.ABSENT, ShareState.PARTIAL)
+        return is_open and not self.is_approved and self.request.declined is None
 
     @property
     def share(self) -> str:
@@ -102,11 +104,22 @@ def approve(office: Office, request: WebRequest, form: Form) -> Response:
         return _sheet_page(office, request, address, source, notice=_CHANGED, status=409)
     if refusals(sheet):
         return _sheet_page(office, request, address, source, notice=_REFUSED, status=403)
+    office.desk.home.study(address.study).drop_declined()  # the newest word counts
     approved = FollowedStudy(address, source.name, office.data_set_of(source))
     office.desk.home.followed.add(approved)
     office.forget_inbox()
     office.wake()
     return go_to(request, "/studies")
+
+
+def decline(office: Office, request: WebRequest, form: Form) -> Response:
+    """Tell the data user that this owner does not take part, with the person's message."""
+    address, why = _address(office, request), (form.get("why") or ("",))[0].strip()
+    try:
+        decline_study(office.desk, address, why or None)
+    finally:
+        office.forget_inbox()  # the word is kept here even if the proxy cannot be reached
+    return go_to(request, "/")
 
 
 def refusals(sheet: ConsentSheet) -> tuple[str, ...]:
@@ -173,6 +186,7 @@ def _sheet_page(
         "finding": finding,
         "is_reading": is_reading,
         "is_approved": address in {each.address for each in office.desk.home.followed.all()},
+        "declined": office.desk.home.study(address.study).declined(),
         "share": share,
         "share_words": SHARE_WORDS[share],
         "may_approve": source is not None and not reasons,

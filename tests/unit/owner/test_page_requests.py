@@ -227,6 +227,24 @@ def test_words_are_compared_by_an_act_and_only_as_shown(page: PageScene) -> None
     assert page.office.sheet(page.scene.address, None).study.compared == {other.ed25519}
 
 
+def test_a_request_is_declined_with_a_message_and_may_still_be_approved(page: PageScene) -> None:
+    home, address, action = page.scene.desk.home, page.scene.address, f"{page.study_path}/decline"
+    form = page.form(page.study_path, action)
+    assert page.send(action, form | {"why": "x" * 501}).status_code == 400
+    assert home.study(address.study).declined() is None
+    assert page.target(page.send(action, form | {"why": f" {HOSTILE} "})) == "/"
+    declined = home.study(address.study).declined()
+    assert declined is not None
+    assert (declined.why, declined.is_told) == (HOSTILE, True)
+    assert not home.ledger.read().spends
+    assert "declined" in words_of(page.show("/"))
+    assert HOSTILE not in page.show(page.study_path)
+    approve = page.form(page.study_path, f"{page.study_path}/approve")
+    assert page.send(f"{page.study_path}/approve", approve).status_code == 303
+    assert home.study(address.study).declined() is None
+    assert len(approvals(page)) == 1
+
+
 def test_new_keys_of_this_owner_are_used(page: PageScene) -> None:
     other = page.scene.parties.owners[1]
     new = replace(page.scene.desk.owner, name="Hospital Z", key=other)
