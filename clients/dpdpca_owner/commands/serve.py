@@ -58,9 +58,10 @@ def serve(
     place = find_home(home)
     place.check_made()
     if link:
+        from dpdpca_owner.agent import is_agent_running
         from dpdpca_owner.page.gate import read_link
 
-        typer.echo(read_link(place.page_link_path))
+        typer.echo(read_link(place.page_link_path, is_agent_running=is_agent_running(place)))
         return
     from dpdpca_owner.agent import Agent, only_agent
     from dpdpca_owner.page.activity import Activity

@@ -11,6 +11,7 @@
 """
 
 import secrets
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -88,9 +89,12 @@ class StartLink:
             remove_private(self._path)
 
 
-def read_link(path: Path) -> str:
-    """The present link of a running agent. Raises NotFoundError `no-page`."""
-    if not path.exists():
+def read_link(path: Path, *, is_agent_running: bool) -> str:
+    """The present link of a running agent. Raises NotFoundError `no-page`.
+
+    The file of an agent that was killed is still there, so its presence is not enough.
+    """
+    if not (is_agent_running and path.exists()):
         raise NotFoundError(
             "no-page", "no agent with a page is running in this home", "run: dpdpca owner serve"
         )
@@ -112,6 +116,7 @@ class Gate:
         self._link, self._clock = link, clock
         self.root = f"/{secrets.token_urlsafe(12)}"
         self._sessions: OrderedDict[bytes, Session] = OrderedDict()
+        self._opening = threading.Lock()
 
     def check_host(self, request: Request) -> None:
         """Raises AuthenticationError `wrong-address` unless the request names this machine."""
@@ -132,9 +137,10 @@ class Gate:
         Raises:
             AuthenticationError: `no-session`, the link is not the present one.
         """
-        if not self._link.redeem(request.query_params.get("token", "")):
-            raise no_session("this link was used before, or belongs to an agent that has ended")
-        return self._open()
+        with self._opening:
+            if not self._link.redeem(request.query_params.get("token", "")):
+                raise no_session("this link was used before, or belongs to an agent that has ended")
+            return self._open()
 
     def need(self, request: Request) -> Session:
         """The browser's session. Raises AuthenticationError `no-session`."""

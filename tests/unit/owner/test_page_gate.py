@@ -66,12 +66,14 @@ def test_a_session_ends(page: PageScene) -> None:
 
 
 def test_the_link_is_kept_in_a_private_file_until_the_agent_ends(page: PageScene) -> None:
-    assert read_link(page.link_path) == page.link.url
+    assert read_link(page.link_path, is_agent_running=True) == page.link.url
     assert stat.S_IMODE(page.link_path.stat().st_mode) == 0o600
     assert token_of(page.link.url) not in repr(page.link) + repr(page.gate) + repr(page.office)
+    with pytest.raises(NotFoundError):
+        read_link(page.link_path, is_agent_running=False)  # it was killed, and the file has stayed
     page.link.close()
     with pytest.raises(NotFoundError):
-        read_link(page.link_path)
+        read_link(page.link_path, is_agent_running=True)
     assert len(token_of(StartLink(page.link_path, ADDRESS).url)) >= 43  # 256 bits
 
 

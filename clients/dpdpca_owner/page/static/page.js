@@ -1,23 +1,25 @@
 "use strict";
-// Live progress: the part of the page that changes is asked for again. Its HTML is made and escaped by the agent.
+// Live progress: the part of the page that changes is asked for again. The agent makes and escapes its HTML.
 
-const live = document.querySelector("[data-live]");
 const SECONDS = 2;
 
 async function refresh() {
-  if (document.hidden || live.contains(document.activeElement)) return;
+  const live = document.querySelector("[data-live]");
+  if (!live || document.hidden || live.contains(document.activeElement)) return;
+  let answer;
   try {
-    const answer = await fetch(live.dataset.live, { headers: { "X-Requested-With": "page" } });
-    if (!answer.ok) return;
-    const part = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("[data-live]");
-    if (part && part.innerHTML !== live.innerHTML) live.replaceChildren(...part.childNodes);
-    document.documentElement.dataset.connected = "yes";
+    answer = await fetch(live.dataset.live);
   } catch {
-    document.documentElement.dataset.connected = "no";
+    return; // the agent has ended, or is restarted
   }
+  if (!answer.ok) return;
+  const made = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(live.id);
+  if (!made) return;
+  if (made.innerHTML !== live.innerHTML) live.replaceChildren(...made.childNodes);
+  if (!made.dataset.live) live.removeAttribute("data-live"); // nothing changes any more
 }
 
-if (live) setInterval(refresh, SECONDS * 1000);
+if (document.querySelector("[data-live]")) setInterval(refresh, SECONDS * 1000);
 
 // The list of records shows its choice at once; without this script there is a button.
 for (const choice of document.querySelectorAll("select[data-at-once]")) {
