@@ -129,8 +129,8 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Ask the data user. Join again if it opens another round.",
     ),
     "foreign-form": (
-        "The agent's page got a form that does not come from one of its own pages, or from an earlier session."
-        " Nothing was changed.",
+        "The agent's page got a form that does not come from one of its own pages, or from an earlier"
+        " session. Nothing was changed.",
         "Open the page again, and send its form.",
     ),
     "former-key": (
