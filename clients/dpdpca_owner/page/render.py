@@ -1,12 +1,14 @@
 """Makes pages from the templates, which escape every text."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse
 
@@ -17,6 +19,7 @@ from dpdpca_runtime.asgi.problems import status_of
 _FOLDER: Final = Path(__file__).parent
 STATIC: Final = {path.name: path.read_bytes() for path in (_FOLDER / "static").iterdir() if path.is_file()}
 _TEXT = 4000
+_RAISED: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def page(template: str, request: Request, *, status: int = 200, **context: Any) -> HTMLResponse:
@@ -66,16 +69,26 @@ def _templates() -> Environment:
         finalize=_printable,
     )
     made.filters["percent_up"] = percent_up
-    made.filters["short"] = lambda value: f"{float(value):.4g}"
+    made.filters["short"] = short
     made.filters["share_of"] = _share_of
     made.filters["capitalize_first"] = lambda text: str(text)[:1].upper() + str(text)[1:]
-    made.filters["when"] = lambda time: f"{time:%Y-%m-%d %H:%M} UTC"
+    made.filters["when"] = _when
     return made
 
 
 def _printable(value: Any) -> Any:
     """Texts from outside must not turn the direction of what stands beside them, nor hide in a long line."""
     return printable(value, _TEXT) if type(value) is str else value
+
+
+def short(value: Fraction | float) -> str:
+    """Four significant digits, such as 0.25 and 4 × 10⁻⁸."""
+    digits, _, power = f"{float(value):.4g}".partition("e")
+    return f"{digits} × 10{str(int(power)).translate(_RAISED)}" if power else digits
+
+
+def _when(time: datetime) -> Markup:
+    return Markup('<time datetime="{:%Y-%m-%dT%H:%MZ}">{:%Y-%m-%d %H:%M} UTC</time>').format(time, time)
 
 
 def _share_of(count: int, total: int) -> str:

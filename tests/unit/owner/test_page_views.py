@@ -145,7 +145,7 @@ def test_no_page_has_inline_code_or_loads_from_elsewhere(full: PageScene) -> Non
 
 def test_the_other_pages_show_what_there_is(full: PageScene) -> None:
     studies = words_of(full.show("/studies"))
-    for part in ("components arrived", "the proxy does not answer", "joined"):
+    for part in ("components arrived", "The proxy does not answer", "joined"):
         assert part in studies
     part = full.show("/studies?part")
     assert part.lstrip().startswith("<div data-live=")
