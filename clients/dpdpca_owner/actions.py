@@ -50,7 +50,7 @@ from dpdpca_protocol.wire.address import normal_address, parse_address
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.signing import IdentityKey
-from dpdpca_runtime.http.address import StudyAddress, address_note
+from dpdpca_runtime.http.address import StudyAddress, address_note, parse_study_address
 from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_runtime.http.retry import Patience
 from dpdpca_runtime.words import fingerprint_words
@@ -204,6 +204,12 @@ def review(
     return _sheet(desk, address, opened, desk.home.policy(), contribution, data_set)
 
 
+def under_policy(desk: Desk, sheet: ConsentSheet, policy: Policy, data_set: str | None) -> ConsentSheet:
+    """The same study under another policy, without a dry run. Nothing is asked and nothing is changed."""
+    address = parse_study_address(sheet.address)
+    return _sheet(desk.for_study(sheet.manifest), address, sheet.study, policy, None, data_set)
+
+
 def _read(
     desk: Desk, manifest: Manifest, location: DataLocation, strict: bool
 ) -> tuple[Contribution, Reading]:
@@ -353,7 +359,7 @@ def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher
     receipt is written to the ledger.
 
     Raises:
-        PolicyError: another join has meanwhile spent the budget that this one needs.
+        PolicyError: another join has meanwhile spent the budget that this one needs; or `study-declined`.
         UnavailableError: the ledger cannot be written; nothing was sent.
     """
     opened, ledger = prepared.sheet.study, desk.home.ledger
@@ -379,6 +385,7 @@ def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher
 
     blinded = opened.manifest.is_blinded
     with folder.locked(), desk.connect(address.proxy, key, proxy, _SENDING_SECONDS) as client:
+        folder.check_not_declined()
         pin_names(opened, desk.home, desk.owner, time_text(desk.now()))
         folder.save_manifest(opened.signed.statement)
         folder.save_owner_key(key.public.ed25519)

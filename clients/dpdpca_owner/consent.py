@@ -121,6 +121,21 @@ class ConsentSheet:
             stops.append("This owner cannot join: the study does not name it.")
         return Summary.of(self.manifest, self.sealed_bytes, compared, self.dry_run, stops)
 
+    def sections(self) -> tuple[tuple[str, list[str]], ...]:
+        """The parts of the sheet below the box: headings and sentences."""
+        return (
+            ("Who asks", self.who_asks()),
+            ("Why", [self.manifest.purpose]),
+            ("What leaves this machine", self.leaves()),
+            ("Who could read what", self.who_can_decrypt()),
+            ("What is promised", self.promise()),
+            ("What depends on the owners", self.honesty()),
+            ("The cohort", self.cohort()),
+            ("Your records", self.records_rules()),
+            ("Your policy", self.policy()),
+            ("Your ledger", self.spending.lines()),
+        )
+
     def who_asks(self) -> list[str]:
         user = self.manifest.user
         met = (

@@ -5,6 +5,7 @@ from what the proxy says of its studies. It never follows from a value in the re
 besides the files of the studies, so a run that ends at any point is continued by the next run.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ _PASSING = frozenset({"busy", "stale-request", "study-closed"})
 """Errors that are no UnavailableError and pass by themselves: another command has the lock, a clock is wrong
 and will be set, a study was closed in this moment."""
 
-FINAL = frozenset({"followed-study-ended", "share-withdrawn"})
+FINAL = frozenset({"followed-study-ended", "share-withdrawn", "study-declined"})
 """Errors after which a study is no longer followed."""
 
 _ENDED = frozenset({StudyState.FAILED, StudyState.CANCELLED})
@@ -54,6 +55,23 @@ class Records:
     location: DataLocation
     data_set: str | None
     strict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A share that the proxy has received now.
+
+    Attributes:
+        records: how many records it sums up.
+        seconds: from reading the records to the receipt.
+    """
+
+    address: StudyAddress
+    title: str
+    records: int
+    sent_bytes: int
+    receipt_time: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +94,16 @@ class Follower:
         records: see `Records`.
         is_approved: whether a person approved the study at `address` itself, for these records. Later rounds
             always need an approval of their chain (`accounts.approvals`).
-        watcher: receives the progress of each share.
+        watching: makes the receiver of the progress of each share.
+        on_joined: receives each share that the proxy has received.
     """
 
     desk: Desk
     address: StudyAddress
     records: Records
     is_approved: bool = False
-    watcher: Watcher = field(default_factory=Watcher)
+    watching: Callable[[Manifest], Watcher] = lambda manifest: Watcher()
+    on_joined: Callable[[Joined], None] = lambda joined: None
     _unrelated: set[StudyId] = field(default_factory=set)
     _missed: set[StudyId] = field(default_factory=set)
     _ended: dict[StudyId, str] = field(default_factory=dict)
@@ -92,18 +112,19 @@ class Follower:
         """Do all that can be done now. Returns the components once they are published, else None.
 
         Raises:
-            PolicyError: `not-approved`, a round needs an approval; `share-withdrawn`; or the policy or the
-                budget refuses a round.
+            PolicyError: `not-approved`, a round needs an approval; `share-withdrawn`; `study-declined`; or
+                the policy or the budget refuses a round.
             ConflictError: `followed-study-ended`, there will be no components.
             UnavailableError: try again later.
             DpdpcaError: like `prepare_join`, `join` and `status`.
         """
+        self.desk.home.study(self.address.study).check_not_declined()
         with self.desk.client(self.address.proxy) as client:
             terms = self._terms(client)
             rounds = list(self._joined(terms))
             self._check_not_withdrawn(rounds)
             waiting = sorted(self._waiting(client, terms), key=_position)
-        self._join_all(waiting)
+        errors = self._join_all(waiting)
         known = {each.study_id: each for each in (*rounds, *waiting)}
         self._look_for_receipts(known[study] for study in known.keys() - {each.study_id for each in waiting})
         rounds = [each for each in known.values() if self._share(each) is ShareState.COMPLETE]
@@ -112,27 +133,31 @@ class Follower:
         for manifest in sorted(rounds, key=_position, reverse=True):
             if self._state(manifest) == StudyState.PUBLISHED:
                 return self._fetch(StudyAddress(self.address.proxy, manifest.study_id))
+        if errors:
+            raise errors[0]
         if rounds and (state := self._state(max(rounds, key=_position))) in _ENDED:
             raise self._ended_error(f"its last round is {state}")
         return None
 
-    def _join_all(self, waiting: list[Manifest]) -> None:
-        """Join each open round that is approved. A round that fails does not hold up the others."""
+    def _join_all(self, waiting: list[Manifest]) -> list[DpdpcaError]:
+        """Join each open round that is approved. A round that fails does not hold up the others, nor the
+        components of a round that is published."""
         errors: list[DpdpcaError] = []
         for manifest in waiting:
-            if self._share(manifest) not in (ShareState.COMPLETE, ShareState.WITHDRAWN):
+            done = self._share(manifest) in (ShareState.COMPLETE, ShareState.WITHDRAWN)
+            if not done and not self._is_declined(manifest):
                 try:
                     self._join(manifest)
                 except DpdpcaError as error:
                     errors.append(error)
-        if errors:
-            raise errors[0]
+        return errors
 
     def _look_for_receipts(self, closed: Iterable[Manifest]) -> None:
         """Ask once more about shares that were begun: one may have arrived although this machine ended before
         it had the receipt. A repeated join then sends nothing."""
         for manifest in closed:
-            if manifest.study_id not in self._missed and self._share(manifest) is ShareState.PARTIAL:
+            is_begun = self._share(manifest) is ShareState.PARTIAL and not self._is_declined(manifest)
+            if is_begun and manifest.study_id not in self._missed:
                 try:
                     self._join(manifest)
                 except ConflictError as error:
@@ -143,6 +168,7 @@ class Follower:
     def _join(self, manifest: Manifest) -> None:
         address, records = StudyAddress(self.address.proxy, manifest.study_id), self.records
         data_set = records.data_set or self._booked_on()
+        begun = time.monotonic()
         prepared = prepare_join(self.desk, address, records.location, data_set, strict=records.strict)
         is_first = self.is_approved and address == self.address
         if not prepared.is_approved and not is_first:
@@ -152,8 +178,12 @@ class Follower:
                 " for these records",
                 f"read it and decide: dpdpca owner join {address}",
             )
-        settled = join(self.desk, address, prepared, self.watcher)
+        settled = join(self.desk, address, prepared, self.watching(manifest))
         self.desk.say(f"joined '{manifest.title}': receipt of {settled.receipt.time}")
+        accepted, seconds = prepared.contribution.report.accepted, time.monotonic() - begun
+        self.on_joined(
+            Joined(address, manifest.title, accepted, settled.sent_bytes, settled.receipt.time, seconds)
+        )
 
     def _booked_on(self) -> str | None:
         """The data set of the followed study, if it is booked. If later rounds were placed by their content
@@ -206,6 +236,9 @@ class Follower:
     def _share(self, manifest: Manifest) -> ShareState:
         return share_state(self.desk.home.study(manifest.study_id), manifest.proxy.ed25519)
 
+    def _is_declined(self, manifest: Manifest) -> bool:
+        return self.desk.home.study(manifest.study_id).declined() is not None
+
     def _state(self, manifest: Manifest) -> str:
         """The state of a joined round, after its proxy was checked and a refund was booked (`status`)."""
         study = manifest.study_id
@@ -247,12 +280,17 @@ def follow(follower: Follower, sleep: Callable[[float], object]) -> Result:
         sleep(LOOK_SECONDS)
 
 
-def has_sent(home: OwnerHome, address: StudyAddress) -> bool:
-    """Whether this machine holds the proxy's receipt for a share of the study."""
+def share_at(home: OwnerHome, address: StudyAddress) -> ShareState:
+    """What this machine knows of its share in the study; see `inbox.share_state`."""
     folder = home.study(address.study)
     encoded = folder.manifest()
     manifest = None if encoded is None else _read(encoded, address.study)
-    return manifest is not None and share_state(folder, manifest.proxy.ed25519) is ShareState.COMPLETE
+    return ShareState.ABSENT if manifest is None else share_state(folder, manifest.proxy.ed25519)
+
+
+def has_sent(home: OwnerHome, address: StudyAddress) -> bool:
+    """Whether this machine holds the proxy's receipt for a share of the study."""
+    return share_at(home, address) is ShareState.COMPLETE
 
 
 def is_passing(error: DpdpcaError) -> bool:

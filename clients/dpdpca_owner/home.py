@@ -60,6 +60,7 @@ class OwnerHome:
         self.pins = Pins(path)
         self.marks = SeenMarks(path / "marks.json", self.pins.first_key)
         self.policy_path = path / "policy.toml"
+        self.page_link_path = path / "page-link.json"
         self.approvals = Approvals(path / "chains")
         self.sources = Sources(path / "sources")
         self.followed = FollowedStudies(path / "followed")

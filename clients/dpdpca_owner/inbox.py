@@ -5,12 +5,19 @@ from typing import Any
 
 from dpdpca_owner.actions import Desk, review
 from dpdpca_owner.consent import ConsentSheet
-from dpdpca_owner.study_folder import StudyFolder
+from dpdpca_owner.study_folder import Declined, StudyFolder
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.study import ShareState
 from dpdpca_protocol.wire.fields import decimal_text, time_text
 from dpdpca_runtime.http.address import StudyAddress
 from dpdpca_runtime.words import fingerprint_words
+
+SHARE_WORDS = {
+    ShareState.ABSENT: "nothing was sent",
+    ShareState.PARTIAL: "sending the share was interrupted; join again to continue",
+    ShareState.COMPLETE: "the proxy has the share",
+    ShareState.WITHDRAWN: "the share was withdrawn",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +27,23 @@ class Request:
     Attributes:
         sheet: the consent sheet, without a dry run.
         share: what this machine knows of this owner's share.
+        declined: the word by which a person declined the study here, or None.
     """
 
     sheet: ConsentSheet
     share: ShareState
+    declined: Declined | None = None
+
+    @property
+    def ledger_line(self) -> str:
+        """What the ledger says of this study, in one line."""
+        spending = self.sheet.spending
+        if spending.placed is None:
+            return spending.lines()[0]
+        if spending.placed.is_paid:
+            return "booked already; joining costs nothing more"
+        where = f"data set '{spending.placed.data_set}'"
+        return f"fits your budget ({where})" if spending.fits else f"ABOVE your budget ({where})"
 
     def to_json(self) -> dict[str, Any]:
         sheet, manifest = self.sheet, self.sheet.manifest
@@ -43,6 +63,9 @@ class Request:
             "delta": decimal_text(manifest.delta),
             "closes_at": time_text(manifest.closes_at),
             "share": str(self.share),
+            "declined": None
+            if self.declined is None
+            else {"time": self.declined.time, "why": self.declined.why, "is_told": self.declined.is_told},
             "chain": None
             if chain is None
             else {
@@ -101,7 +124,7 @@ def read_inbox(desk: Desk) -> Inbox:
             try:
                 sheet = review(desk, address, None, data_set)
                 folder, proxy = desk.home.study(facts.study), sheet.manifest.proxy.ed25519
-                requests.append(Request(sheet, share_state(folder, proxy)))
+                requests.append(Request(sheet, share_state(folder, proxy), folder.declined()))
             except DpdpcaError as error:
                 unread.append(UnreadRequest(str(address), error))
     return Inbox(tuple(requests), tuple(unread))

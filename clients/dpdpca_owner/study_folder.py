@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from dpdpca_owner.records.source import AS_IT_STANDS, Reading
-from dpdpca_protocol.errors import ConflictError, IntegrityError, MessageError
+from dpdpca_protocol.errors import ConflictError, IntegrityError, MessageError, PolicyError
 from dpdpca_protocol.messages.share import Receipt
 from dpdpca_protocol.release.suite import BegunShare
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
-from dpdpca_protocol.wire.fields import malformed
+from dpdpca_protocol.wire.fields import malformed, read_time
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import Statement, hex_bytes, verify_statement
 from dpdpca_runtime.files import private_dir, read_private, remove_private, write_private
@@ -62,6 +62,21 @@ class KeptSecrets:
     version: int
     values: Digest
     begun: BegunShare
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """A person's word that this owner does not take part in a study.
+
+    Attributes:
+        time: RFC 3339 UTC, by this machine's clock.
+        why: what the data user is told, or None.
+        is_told: whether the proxy has taken the word.
+    """
+
+    time: str
+    why: str | None = None
+    is_told: bool = False
 
 
 class StudyFolder:
@@ -136,6 +151,35 @@ class StudyFolder:
                 "missing_markers": None if markers is None else list(markers),
             },
         )
+
+    def declined(self) -> Declined | None:
+        """The word by which this owner declined the study; None if it did not, or joined it later."""
+        path = self._declined_path
+        if not path.exists():
+            return None
+        body = load(path, "told", "time", "why")
+        with own_file(path):
+            read_time(body["time"], "time")
+            if not isinstance(body["why"], str | None) or type(body["told"]) is not bool:
+                malformed("why and told", "a text, and true or false")
+        return Declined(body["time"], body["why"], body["told"])
+
+    def save_declined(self, declined: Declined) -> None:
+        save(self._declined_path, {"told": declined.is_told, "time": declined.time, "why": declined.why})
+
+    def drop_declined(self) -> None:
+        """Take the word back: a person joins the study after all."""
+        if self._declined_path.exists():
+            remove_private(self._declined_path)
+
+    def check_not_declined(self) -> None:
+        """Raises PolicyError `study-declined`."""
+        if (declined := self.declined()) is not None:
+            raise PolicyError(
+                "study-declined",
+                f"you declined this study on {declined.time[:10]}, so no earlier approval joins it",
+                "to take part after all, join it yourself: dpdpca owner join",
+            )
 
     def owners(self) -> frozenset[PartyId]:
         """The owner that joined the study from this folder; empty before the first join. Raises like
@@ -310,6 +354,10 @@ class StudyFolder:
         names = (path.stem.removeprefix("receipt-") for path in self.path.glob("receipt-*.json"))
         versions = [int(name) for name in names if name.isascii() and name.isdigit()]
         return self.path / f"receipt-{max(versions)}.json" if versions else None
+
+    @property
+    def _declined_path(self) -> Path:
+        return self.path / "declined.json"
 
     @property
     def _plan_path(self) -> Path:

@@ -6,6 +6,7 @@ decrypted numbers are checked later (`dpdpca_protocol.result.components.check_sc
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -13,7 +14,7 @@ from gmpy2 import mpz
 
 from dpdpca_protocol.errors import AuthenticationError, CryptographicError, MessageError, PolicyError
 from dpdpca_protocol.messages.log import LogEntry, check_links
-from dpdpca_protocol.messages.share import CohortMember, ShareStatement, cohort_digest
+from dpdpca_protocol.messages.share import CohortMember, Decline, ShareStatement, cohort_digest
 from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, Opened, ReleaseStatement
 from dpdpca_protocol.messages.transcript import Event, members_by_receipts, verify_transcript
 from dpdpca_protocol.paillier.chunks import chunk_count, chunk_length, parse_chunk
@@ -135,6 +136,21 @@ def verify_release(
     if len(said.chunk_digests) != released_chunks(signed):
         raise MessageError("malformed", "the number of chunks in the release does not match the manifest")
     return VerifiedRelease(statement, said, by_owner, events)
+
+
+def verified_declines(untrusted: Iterable[bytes], manifest: Manifest) -> dict[PartyId, Decline]:
+    """The words of owners that do not take part in a study, by owner.
+
+    A word that no owner of the study has signed for this study is left out: nothing may follow from it.
+    """
+    found = {}
+    named = {participant.ed25519 for participant in manifest.participants}
+    for encoded in untrusted:
+        with suppress(MessageError, AuthenticationError):
+            said = Decline.parse(verify_statement("decline", encoded))
+            if said.study == manifest.study_id and (not named or said.owner in named):
+                found[PartyId.of(said.owner)] = said
+    return found
 
 
 def released_chunks(signed: SignedManifest) -> int:

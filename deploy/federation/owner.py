@@ -1,7 +1,8 @@
-"""An owner of a trial federation: enrols once, then joins every open study that it has not joined yet.
+"""The person at an owner of a trial federation: enrols once, then approves every study that asks for it.
 
-A real owner reviews each study before it joins (`dpdpca owner review`); this one consents to all, for its
-records are public. It holds its part of the bundled records.
+A real owner reviews each study before it approves (`dpdpca owner review`); this one consents to all, for its
+records are public. It holds its part of the bundled records. The owner's agent, a service of its own, sends
+the shares, takes part in the later rounds of an approved chain, and fetches the components.
 """
 
 import os
@@ -14,12 +15,15 @@ from pathlib import Path
 from dpdpca_cli.demo.records import bundled_records, split, write_parts
 from dpdpca_owner.actions import make_desk
 from dpdpca_owner.home import OwnerHome
-from dpdpca_protocol.errors import DpdpcaError, NotFoundError, UnavailableError
+from dpdpca_owner.inbox import Request, read_inbox
+from dpdpca_protocol.errors import DpdpcaError, NotFoundError
+from dpdpca_protocol.study import ShareState
 from dpdpca_runtime.files import private_dir
 
 OWNER_COUNT = 3
 LOOK_SECONDS = 2.0
 SECRETS = Path("/run/dpdpca/secrets")
+SOURCE = "records"
 
 
 def say(line: str) -> None:
@@ -48,6 +52,9 @@ def enrol(home: Path, url: str) -> None:
     for other, path in enumerate(write_parts(split(bundled_records(), OWNER_COUNT), folder), start=1):
         if other != number:
             path.unlink()
+    (records,) = folder.glob("owner-*.parquet")
+    if not dpdpca("data", "add", SOURCE, "--data", str(records)):
+        sys.exit(1)
     mark.touch()
 
 
@@ -59,31 +66,35 @@ def has_keys(home: Path) -> bool:
     return True
 
 
-def open_studies(home: Path, url: str) -> list[str]:
-    """The studies that wait for shares, as the proxy lists them."""
+def asking(home: Path) -> list[str]:
+    """The addresses of the studies that need this owner's approval."""
     place = OwnerHome(home)
-    with make_desk(place, place.load(None), None).client(url) as client:
-        return [facts.study.hex() for facts in client.studies() if facts.state == "open"]
+    found = read_inbox(make_desk(place, place.load(None), None))
+    for unread in found.unread:
+        say(f"{unread.address}: {unread.error}")
+    return [request.sheet.address for request in found.requests if needs_approval(request)]
+
+
+def needs_approval(request: Request) -> bool:
+    chain = request.sheet.chain
+    return request.share is ShareState.ABSENT and (chain is None or not chain.is_covered)
 
 
 def main() -> None:
     # The first process of a container has no default for this signal: without a handler, stopping takes long.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    home, url = Path(os.environ["DPDPCA_OWNER_HOME"]), os.environ["PROXY_URL"]
-    enrol(home, url)
-    (records,) = (home / "records").glob("owner-*.parquet")
-    joined: set[str] = set()
+    home = Path(os.environ["DPDPCA_OWNER_HOME"])
+    enrol(home, os.environ["PROXY_URL"])
+    approved: set[str] = set()
     while True:
         try:
-            waiting = open_studies(home, url)
-        except UnavailableError as error:
-            say(f"the proxy is away: {error}")
-            waiting = []
+            waiting = asking(home)
         except DpdpcaError as error:
             sys.exit(str(error))
-        for study in waiting:
-            if study not in joined and dpdpca("join", f"{url}/{study}", "--data", str(records), "--yes"):
-                joined.add(study)
+        for address in waiting:
+            words = ("join", address, "--source", SOURCE, "--follow", "--yes")
+            if address not in approved and dpdpca(*words):
+                approved.add(address)
         time.sleep(LOOK_SECONDS)
 
 

@@ -49,6 +49,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Correct the setting or the file that the message names.",
     ),
     "bad-study": ("The text is not the id of a study.", "Copy the 64 hex digits that `study list` prints."),
+    "bad-why": (
+        "The reason for declining a study cannot be shown to people.",
+        "Give one line of plain text, at most 500 characters.",
+    ),
     "blinded-plan-lost": (
         "A part of a blinded share may have been sent, and this machine can no longer send the same again.",
         "Ask the data user for a new study. The cost of this study stays booked.",
@@ -124,6 +128,11 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "The study that was followed ended without components.",
         "Ask the data user. Join again if it opens another round.",
     ),
+    "foreign-form": (
+        "The agent's page got a form that does not come from one of its own pages, or from an earlier"
+        " session. Nothing was changed.",
+        "Open the page again, and send its form.",
+    ),
     "former-key": (
         "The key file contains a key that this home has replaced.",
         "Restore the newest `identity.pem`, `former-keys` and `rotations` from the same backup.",
@@ -179,6 +188,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "no-events": ("The event stream broke off or sends nothing.", "Check the settings of the reverse proxy."),
     "no-file-locks": ("This Python cannot lock files.", "Use CPython on Linux, macOS or Windows."),
     "no-header": ("The text file has no header line.", "Put the column names on the first line."),
+    "no-page": (
+        "No agent with a page is running in this home.",
+        "Run `dpdpca owner serve`.",
+    ),
     "no-pair": (
         "The study pairs records, but the data contain only one record.",
         "Give at least two records.",
@@ -191,6 +204,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "no-records": (
         "The data contain no record, or no complete record.",
         "Give at least one complete record.",
+    ),
+    "no-session": (
+        "The browser has not opened the agent's page with a link that still works.",
+        "Run `dpdpca owner serve --link`, and open the link.",
     ),
     "no-such-data-set": (
         "The ledger has no data set with this name.",
@@ -221,6 +238,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "not-approved": (
         "A round of a chain is not covered by what this owner has approved. Nothing was sent.",
         "Read its consent sheet, and join that study yourself if you agree.",
+    ),
+    "not-compared": (
+        "The box on the agent's page was not ticked, so nothing was noted.",
+        "Call the other owner, compare all twelve words, then tick the box.",
     ),
     "not-confirmed": (
         "You did not accept the proxy's key, so nothing was sent.",
@@ -359,6 +380,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Choose another name, or remove the registered source first.",
     ),
     "study-cancelled": ("The proxy has cancelled the study.", "Read the reason, and start a new study."),
+    "study-declined": (
+        "This owner has declined the study, so no earlier approval joins it.",
+        "To take part after all, join the study yourself while it is open.",
+    ),
     "study-failed": ("The study ended without a result.", "Read the reason, and start a new study."),
     "tls-required": (
         "Plain HTTP is allowed only for addresses of the same machine.",

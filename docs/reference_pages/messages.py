@@ -18,6 +18,11 @@ _PAD = (
     "`malformed` if it is missing under `pads`, or present under `paillier`",
 )
 _LOG: Final = ("newest digest of the signer's own log (section 7); may be left out", "")
+_WHY: Final = (
+    "the owner's reason: one line in NFC, without control, invisible or reordering characters; may be left"
+    " out",
+    "`malformed` if it is not such a line",
+)
 _TIME: Final = ("the time, by the signer's clock", "")
 _OWN_KEY: Final = ("the signer's own Ed25519 key", "`malformed` if another key has signed")
 _UNFIT: Final = "`unfit-sealing-key` if nothing can be sealed to the key"
@@ -91,6 +96,16 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
                 "`statement-differs` if this version has another statement",
             ),
             "log": _LOG,
+        },
+    ),
+    "decline": (
+        "An owner tells the data user of an open study that it does not take part. The proxy gives it to this"
+        " data user only, and names it in no event. Signed by the owner.",
+        {
+            "study": _STUDY,
+            "owner": _OWN_KEY,
+            "time": _TIME,
+            "why": _WHY,
         },
     ),
     "receipt": (
@@ -293,5 +308,5 @@ def _form(schema: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _refusal(said: tuple[str, str], is_required: bool) -> str:
-    assert is_required or said in (_LOG, _PAD), "only a log or a pad may be left out"
+    assert is_required or said in (_LOG, _PAD, _WHY), "only these may be left out"
     return plain(said[1])

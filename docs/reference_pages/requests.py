@@ -67,6 +67,7 @@ REQUESTS: Final = (
     ),
     Request("owner", "post", f"{_STUDY}/share/complete", "same statement: same receipt, at any later time"),
     Request("owner", "delete", f"{_STUDY}/share", "same statement: same receipt, at any later time"),
+    Request("owner", "post", f"{_STUDY}/decline", "same statement: 204 again, at any later time"),
     Request("both", "get", f"{_STUDY}/events"),
     Request("both", "get", f"{_STUDY}/transcript"),
     Request("user", "post", f"{_STUDY}/close", "204 again, unless the study was cancelled or failed"),

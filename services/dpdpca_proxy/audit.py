@@ -13,7 +13,7 @@ from typing import Final
 
 from dpdpca_protocol.errors import DpdpcaError, IntegrityError, MessageError, UnavailableError
 from dpdpca_protocol.messages.log import LogEntry
-from dpdpca_protocol.messages.share import Receipt, ShareStatement, Withdrawal, cohort_digest
+from dpdpca_protocol.messages.share import Decline, Receipt, ShareStatement, Withdrawal, cohort_digest
 from dpdpca_protocol.messages.study_messages import (
     CountAnswer,
     CountChallenge,
@@ -40,6 +40,7 @@ from dpdpca_proxy.store.shares import (
     copy_marks,
     count_contradictions,
     list_contradictions,
+    list_declines,
     uploaded_chunks,
 )
 from dpdpca_proxy.store.studies import (
@@ -343,6 +344,16 @@ def _check_statements(trail: Trail) -> None:
         _demand(len(digests) == 2, "a stored contradiction does not contradict the other statement")
 
 
+def _check_declines(trail: Trail) -> None:
+    """Checks that each owner that declined has signed it, and has no complete share. No event tells of a
+    decline."""
+    complete = {share.owner for share in trail.shares if share.state is ShareState.COMPLETE}
+    for owner, encoded in list_declines(trail.connection, trail.study).items():
+        said = Decline.parse(_signed_by(trail, owner, encoded))
+        _demand(said.study == trail.study, "a stored decline is about another study")
+        _demand(owner not in complete, "an owner with a complete share is stored as one that declined")
+
+
 def _check_shares(trail: Trail, newest: dict[PartyId, SignedShare]) -> None:
     states = {"share": ShareState.COMPLETE, "withdrawal": ShareState.WITHDRAWN}
     named = named_participants(trail.connection, trail.study)
@@ -485,6 +496,7 @@ _CHECKS: Final[dict[str, Callable[[Trail], None]]] = {
     "log: everything that is stored, and nothing else": _check_log_is_stored,
     "cohort: the frozen digest": _check_cohort,
     "shares: statements, receipts and their events": _check_statements,
+    "declines: signatures": _check_declines,
     "count: challenge and answer": _check_count,
     "release: signature, cohort and chunks": _check_release,
     "data user's acts: `cancel` and `opened`": _check_acts,
@@ -513,11 +525,12 @@ def _check_signed(trail: Trail, owner: PartyId, signed: SignedShare) -> None:
 
 
 def _signed_by(trail: Trail, owner: PartyId, encoded: bytes) -> Statement:
-    """The statement of an owner about its share: a share statement or a withdrawal."""
+    """The statement of an owner about its share: a share statement, a withdrawal or a decline."""
     party = trail.parties.get(owner)
     if party is None:
         raise _wrong("a statement comes from an owner that is not enrolled")
-    kind = "withdrawal" if parse_canonical(encoded).get("kind") == "withdrawal" else "share"
+    said = parse_canonical(encoded).get("kind")
+    kind = said if said in ("withdrawal", "decline") else "share"
     return verify_statement(kind, encoded, party.ed25519)
 
 

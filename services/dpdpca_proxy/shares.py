@@ -1,4 +1,4 @@
-"""Operations on one owner's share: store a chunk, complete, withdraw.
+"""Operations on one owner's share: store a chunk, complete, withdraw, decline.
 
 Each operation gives the same answer if it is repeated.
 """
@@ -17,7 +17,7 @@ from dpdpca_protocol.errors import (
     NotAllowedError,
     UnavailableError,
 )
-from dpdpca_protocol.messages.share import MAX_VERSION, ShareStatement, Withdrawal
+from dpdpca_protocol.messages.share import MAX_VERSION, Decline, ShareStatement, Withdrawal
 from dpdpca_protocol.study import ShareEvent, ShareState, StudyState, next_share_state
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
@@ -35,9 +35,12 @@ from dpdpca_proxy.store.shares import (
     chunk_of_another,
     count_signed_shares,
     delete_chunks,
+    delete_decline,
+    find_decline,
     find_share,
     find_signed,
     insert_chunk,
+    keep_decline,
     list_shares,
     set_share,
 )
@@ -230,6 +233,7 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
         replaced = share.signed_version if share.state is ShareState.COMPLETE else None
         if replaced is not None:
             delete_chunks(connection, study, caller.party, replaced)
+        delete_decline(connection, study, caller.party)  # the newest word counts
         touch_study(connection, row)
     if replaced is not None:
         proxy.files.remove(share_folder(study, caller.party, replaced))
@@ -292,6 +296,42 @@ def withdraw(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
     return receipt
 
 
+def decline(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> None:
+    """Stores an owner's signed word that it does not take part in an open study. Only the study's data user
+    is told. An earlier word of this owner is replaced. Chunks that have arrived are kept: the owner may still
+    change its mind.
+
+    The word ends nothing and is in neither the transcript nor the log, which others can read.
+
+    Raises:
+        MessageError: the statement is not a decline of this study.
+        NotAllowedError: `not-a-participant`.
+        ConflictError: `study-closed`; `share-complete`, the owner has to withdraw its share instead;
+            `share-under-another-key`, `key-given-up`.
+    """
+    statement = verify_statement("decline", untrusted, caller.ed25519)
+    _check_study(Decline.parse(statement).study, study)
+    close_if_due(proxy, study)
+    with proxy.database.transaction("decline study") as connection:
+        row = load_study(connection, study)
+        if find_decline(connection, study, caller.party) == statement.encoded:
+            return
+        if row.state is not StudyState.OPEN:
+            raise ConflictError(
+                "study-closed",
+                f"the study is {row.state}: nobody can decline it any more",
+                "nothing is needed",
+            )
+        _check_named(connection, row, caller)
+        if find_share(connection, study, caller.party).state is ShareState.COMPLETE:
+            raise ConflictError(
+                "share-complete",
+                "this owner's share is complete, so it has joined the study",
+                "withdraw the share instead",
+            )
+        keep_decline(connection, study, caller.party, statement.encoded)
+
+
 def _check_final(manifest: Manifest, version: int) -> None:
     """Refuses a second version of a blinded share: two shares under one mask would show their difference."""
     if manifest.is_blinded and version != 1:
@@ -338,13 +378,7 @@ def _check_upload(connection: Connection, row: StudyRow, caller: PartyRow, versi
             f"this owner has completed {MOST_VERSIONS} versions of its share, which is the limit",
             "keep the last version, or withdraw it",
         )
-    named = named_participants(connection, row.study)
-    if named and caller.party not in named:
-        raise NotAllowedError(
-            "not-a-participant", "the manifest does not name this owner", "ask the data user for a new study"
-        )
-    if not named:
-        check_one_key(connection, caller, row.study)
+    _check_named(connection, row, caller)
     if share.state is not ShareState.COMPLETE:
         others = sum(other.state is ShareState.COMPLETE for other in list_shares(connection, row.study))
         if others >= row.max_owners:
@@ -354,6 +388,17 @@ def _check_upload(connection: Connection, row: StudyRow, caller: PartyRow, versi
                 "ask the data user for a new study",
             )
     return share
+
+
+def _check_named(connection: Connection, row: StudyRow, caller: PartyRow) -> None:
+    """Checks that this key may take part in the study."""
+    named = named_participants(connection, row.study)
+    if named and caller.party not in named:
+        raise NotAllowedError(
+            "not-a-participant", "the manifest does not name this owner", "ask the data user for a new study"
+        )
+    if not named:
+        check_one_key(connection, caller, row.study)
 
 
 def _check_no_repeats(proxy: Proxy, caller: PartyRow, claim: ShareStatement) -> None:

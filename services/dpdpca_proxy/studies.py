@@ -31,7 +31,7 @@ from dpdpca_proxy.store.files import sealed_folder
 from dpdpca_proxy.store.log import last_mark
 from dpdpca_proxy.store.parties import PartyRow, keys_of_party, list_parties
 from dpdpca_proxy.store.releases import delete_secrets, find_data_key, insert_data_key
-from dpdpca_proxy.store.shares import list_shares
+from dpdpca_proxy.store.shares import list_declines, list_shares
 from dpdpca_proxy.store.studies import (
     StudyRow,
     append_event,
@@ -50,7 +50,7 @@ from dpdpca_proxy.store.studies import (
     named_by_study,
     named_participants,
 )
-from dpdpca_runtime.database import rows_damaged
+from dpdpca_runtime.database import as_written, rows_damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,18 +311,21 @@ def detail(proxy: Proxy, caller: PartyRow, study: StudyId) -> dict[str, Any]:
     """What an enrolled party may know of a study, except the progress of its jobs.
 
     N of a masked study is only for its data user: with two owners, each could compute the other's number of
-    records.
+    records. So are the words of owners that decline.
     """
     with proxy.database.reading("read study") as connection:
         row = load_study(connection, study)
         names = {party.party: party.name for party in list_parties(connection)}
         rows = list_shares(connection, study)
+        declined = list_declines(connection, study) if row.user == caller.party else {}
         named = named_participants(connection, study)
         members = frozen_cohort(connection, study) if row.cohort_digest else ()
         last = last_mark(connection)
     mark = StudyMark(study, row.state, last.generation, last.head, time_text(proxy.now()))
     signed = mark.sign(proxy.key_of(study))
     states = {share.owner: share for share in rows}
+    with as_written():
+        declines = [parse_canonical(statement) for statement in declined.values()]
     owners = [
         {
             "name": names.get(owner, ""),
@@ -330,12 +333,13 @@ def detail(proxy: Proxy, caller: PartyRow, study: StudyId) -> dict[str, Any]:
             "state": str(states[owner].state) if owner in states else "absent",
             "version": states[owner].signed_version if owner in states else 0,
         }
-        for owner in sorted(named | states.keys())
+        for owner in sorted(named | states.keys() | declined.keys())
     ]
     complete = sum(owner["state"] == "complete" for owner in owners)
     return _summary(row, complete) | {
         "cohort": row.cohort_digest.hex() if row.cohort_digest else None,
         "cohort_members": [member.to_body() for member in members],
+        "declines": declines,
         "failure_detail": row.failure_detail,
         "mark": parse_canonical(signed.encoded),
         "owners": owners,

@@ -41,6 +41,19 @@ class KeySearchBody(Body):
     seconds: float | None = Field(description="Time for them at the speed so far, once there is one.")
 
 
+class DeclinedBody(Body):
+    """An owner's signed word that it does not take part."""
+
+    time: Time = Field(description="By the owner's clock.")
+    why: str | None = Field(description="The owner's reason, in its own words.")
+
+
+class FollowedOwner(OwnerInStudy):
+    """State of one owner in a study, as its data user knows it."""
+
+    declined: DeclinedBody | None
+
+
 class StudyBody(Body):
     """A study. `state` is the stage in this service, or the proxy's state if that is more precise."""
 
@@ -56,7 +69,7 @@ class StudyBody(Body):
     in_clear: bool
     progress: Progress | None
     key_search: KeySearchBody | None
-    owners: list[OwnerInStudy]
+    owners: list[FollowedOwner]
     owners_complete: int
     closes_at: Time | None
     proxy: str
@@ -100,6 +113,7 @@ class RoundBody(Body):
     reasons: list[str]
     state: str
     problem: ProblemSummary | None
+    owners: list[FollowedOwner]
 
 
 class ChainBody(Body):

@@ -122,6 +122,7 @@ def chain_facts(service: UserService, chain: ChainRow) -> dict[str, Any]:
                 "reasons": list(each.reasons),
                 "state": "chosen" if facts is None else facts["state"],
                 "problem": None if facts is None else facts["problem"],
+                "owners": [] if facts is None else facts["owners"],
             }
         )
     done = chain.state is ChainState.DONE

@@ -92,7 +92,7 @@ def study_facts(service: UserService, row: StudyRow) -> dict[str, Any]:
         "in_clear": row.in_clear,
         "progress": progress,
         "key_search": None if search is None else asdict(search),
-        "owners": told.get("owners", []),
+        "owners": [{"declined": None, **owner} for owner in told.get("owners", [])],
         "owners_complete": told.get("owners_complete", 0),
         "closes_at": told.get("closes_at"),
         "proxy": row.proxy_url,

@@ -36,13 +36,13 @@ from dpdpca_protocol.messages.study_messages import (
 from dpdpca_protocol.release.suite import Cohort
 from dpdpca_protocol.result.components import Components
 from dpdpca_protocol.result.publication import encode_components, parse_components
-from dpdpca_protocol.study import RELEASED_STATES, StudyState
+from dpdpca_protocol.study import RELEASED_STATES, ShareState, StudyState
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, sign_manifest
 from dpdpca_protocol.terms.terms import SuiteName
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES, RELEASE_LIMIT_BYTES
-from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES, components_info, seal
 from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_runtime.http.answers import ReleaseBundle, StudyFacts
@@ -53,6 +53,7 @@ from dpdpca_user.evidence import (
     check_opened,
     cohort_of,
     released_bytes,
+    verified_declines,
     verify_challenge,
     verify_closing,
     verify_release,
@@ -78,6 +79,9 @@ MOST_OWNERS_TOLD = 2000
 
 Rows must stay small, because they are read often, and many at a time.
 """
+
+_MOST_DECLINES_TOLD = 200
+"""Up to this many declines, a study's row stores what their owners say."""
 
 _OWNER_BYTES, _DIGEST_BYTES = 4608, 80
 """The bytes in a release for each owner, and for each chunk of its share."""
@@ -531,11 +535,13 @@ def decode_bundle(stored: bytes) -> ReleaseBundle:
 
 def _read_facts(service: UserService, row: StudyRow, proxy: ProxyClient) -> StudyFacts:
     facts = proxy.study(row.known_study)
+    declined = _declines(service, row, facts)
     told = {
         "state": facts.state,
         "owners_complete": facts.owners_complete,
         "owners": [
-            {**asdict(owner), "owner": owner.owner.hex()} for owner in facts.owners[:MOST_OWNERS_TOLD]
+            {**asdict(owner), "owner": owner.owner.hex(), "declined": declined.get(owner.owner)}
+            for owner in facts.owners[:MOST_OWNERS_TOLD]
         ],
         "progress": asdict(facts.progress) if facts.progress else None,
         "closes_at": facts.closes_at,
@@ -548,6 +554,18 @@ def _read_facts(service: UserService, row: StudyRow, proxy: ProxyClient) -> Stud
             PolicyError(f"study-{facts.state}", f"the study is {facts.state} at the proxy: {reason}")
         )
     return facts
+
+
+def _declines(service: UserService, row: StudyRow, facts: StudyFacts) -> dict[PartyId, dict[str, str | None]]:
+    """What each owner that does not take part has said, as JSON. An owner's share is a newer word."""
+    if not facts.declines:
+        return {}
+    complete = {owner.owner for owner in facts.owners if owner.state == ShareState.COMPLETE}
+    told = facts.declines[:_MOST_DECLINES_TOLD]
+    said = verified_declines(told, signed_manifest(service, row).manifest)
+    return {
+        owner: {"time": each.time, "why": each.why} for owner, each in said.items() if owner not in complete
+    }
 
 
 def signed_manifest(service: UserService, row: StudyRow) -> SignedManifest:

@@ -94,6 +94,7 @@ LEAVES = {
     "entries of the proxy's log": "log.subject event.detail events.digest",
     "`opened` and its digest": "opened.cohort opened.release",
     "head of an owner's ledger,": "share.log withdrawal.log",
+    "`decline`:": "decline.owner decline.time decline.why",
     "study id,": "studies.modulus_digest",
     "names, public keys,": "enrolment.ed25519 enrolment.kem enrolment.name enrolment.proxy enrolment.role"
     " enrolment.x25519 proxy.ed25519 proxy.kem proxy.name proxy.url receipt.owner release.release"

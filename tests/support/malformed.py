@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 from proxy_world import OpenStudy, values_of
 
-from dpdpca_protocol.messages.share import Withdrawal
+from dpdpca_protocol.messages.share import Decline, Withdrawal
 from dpdpca_protocol.messages.study_messages import CountAnswer, Opened, SealedComponents, StudyAct
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.signing import FORMAT, IdentityKey, Statement, sign_statement
@@ -79,6 +79,14 @@ class Forge:
                 "DELETE",
                 f"{path}/share",
                 Withdrawal(study.study, self.owner.public.ed25519, 9).sign(self.owner),
+            ),
+            _Route(
+                self.owner,
+                "POST",
+                f"{path}/decline",
+                Decline(study.study, self.owner.public.ed25519, "2026-11-29T08:00:00Z", "no").sign(
+                    self.owner
+                ),
             ),
         ]
 

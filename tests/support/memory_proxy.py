@@ -8,7 +8,14 @@ from typing import Any
 
 import httpx
 
-from dpdpca_protocol.messages.share import CohortMember, Receipt, ShareStatement, Withdrawal, cohort_digest
+from dpdpca_protocol.messages.share import (
+    CohortMember,
+    Decline,
+    Receipt,
+    ShareStatement,
+    Withdrawal,
+    cohort_digest,
+)
 from dpdpca_protocol.messages.study_messages import Opened, ProxyCard, StudyAct, StudyMark
 from dpdpca_protocol.messages.transcript import FIRST, Event
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
@@ -41,6 +48,7 @@ class MemoryProxy:
     components: Statement | None = None
     received: list[str] = field(default_factory=list)
     enrolled: list[tuple[str, str, Identity]] = field(default_factory=list)
+    declined: Decline | None = None
     rotations: list[dict[str, Any]] = field(default_factory=list)
     statements: dict[bytes, dict[str, Any]] = field(default_factory=dict)
 
@@ -163,6 +171,15 @@ class MemoryProxy:
             return problem(409, "wrong-state")
         self.chunks, self.share_state = {}, "withdrawn"
         return self._acknowledge("withdrawal", wish.version, statement)
+
+    def _post_decline(self, body: bytes) -> httpx.Response:
+        said = Decline.parse(verify_statement("decline", body))
+        if self.share_state == "complete":
+            return problem(409, "share-complete")
+        if self.state != "open" and said != self.declined:
+            return problem(409, "study-closed")
+        self.declined = said
+        return httpx.Response(204)
 
     def _acknowledge(self, subject: str, version: int, statement: Statement) -> httpx.Response:
         receipt = Receipt(self.study, self.owner, version, subject, statement.digest, NOW).sign(self.key)

@@ -58,6 +58,7 @@ PROMISES = {
     "P36": "no test switch in the wheel",
     "P37": "no request unpacks beyond 512 MiB",
     "P38": "whatever a home is called, its files are in it",
+    "P42": "agents do what was approved, and nothing else",
 }
 DEFAULT_FILE = "build/promises.json"
 _PROPERTY = "promise"

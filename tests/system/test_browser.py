@@ -5,119 +5,36 @@ live page.
 """
 
 import re
-import shutil
-import subprocess
 import threading
-import time
-import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import uvicorn
 from federation.demo import FinishedDemo, left_behind
 from plain_study import plain_model
 from proxy_world import ProxyWorld, unlike_before
+from web_browser import Browser, answers, started_browser
 
 from dpdpca_cli.federation.processes import ChildProcesses, free_port
 from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_user.results.report import render_report
 
-# No traffic of the browser's own, and every name but this machine's leads nowhere.
-QUIET = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
-)
-
-
-@dataclass(frozen=True)
-class Browser:
-    """Chromium, driven by the WebDriver protocol."""
-
-    session: httpx.Client
-
-    def open(self, url: str) -> None:
-        self._send("url", {"url": url})
-
-    def resize(self, width: int, height: int) -> None:
-        self._send("window/rect", {"width": width, "height": height})
-
-    def ask(self, script: str) -> Any:
-        """What a script of the form `return …` gives in the page."""
-        return self._send("execute/sync", {"script": script, "args": []})
-
-    def wait_for(self, script: str, limit_seconds: float = 20) -> None:
-        deadline = time.monotonic() + limit_seconds
-        while not self.ask(script):
-            assert time.monotonic() < deadline, f"never true: {script}"
-            time.sleep(0.2)
-
-    def complaints(self) -> list[str]:
-        """What the console said since it was last asked: refused loads and failed scripts among it."""
-        return [entry["message"] for entry in self._send("se/log", {"type": "browser"})]
-
-    def _send(self, path: str, body: dict[str, Any]) -> Any:
-        answer = self.session.post(path, json=body)
-        answer.raise_for_status()
-        return answer.json()["value"]
-
 
 @pytest.fixture(scope="module")
-def started_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    driver, chromium = shutil.which("chromedriver"), shutil.which("chromium")
-    if driver is None or chromium is None:
-        pytest.skip("Chromium and its driver are not installed (Debian: chromium, chromium-driver)")
-    port = free_port()
-    profile = tmp_path_factory.mktemp("profile")
-    wanted = {
-        "goog:chromeOptions": {"binary": chromium, "args": [*QUIET, f"--user-data-dir={profile}"]},
-        "goog:loggingPrefs": {"browser": "ALL"},
-    }
-    process = subprocess.Popen(
-        [driver, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        with httpx.Client(timeout=60, trust_env=False) as client:
-            root = f"http://127.0.0.1:{port}"
-            deadline = time.monotonic() + 20
-            while not _answers(f"{root}/status"):
-                assert time.monotonic() < deadline, "the driver did not start"
-                time.sleep(0.1)
-            answer = client.post(f"{root}/session", json={"capabilities": {"alwaysMatch": wanted}})
-            answer.raise_for_status()
-            client.base_url = httpx.URL(f"{root}/session/{answer.json()['value']['sessionId']}/")
-            yield Browser(client)
-            client.delete("")
-    finally:
-        process.terminate()
-        process.wait(20)
+def one_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with started_browser(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
 
 
 @pytest.fixture
-def browser(started_browser: Browser) -> Browser:
+def browser(one_browser: Browser) -> Browser:
     """The browser at an empty page with an empty console: the page of the test before asks no more."""
-    started_browser.open("about:blank")
-    started_browser.complaints()
-    return started_browser
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
+    one_browser.open("about:blank")
+    one_browser.complaints()
+    return one_browser
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +49,7 @@ def test_demo_runs_its_studies_and_writes_its_report(demo: FinishedDemo) -> None
     assert (set(earlier), last) == ({"pre-study"}, "joint")
     promise = f"(ε, δ) = (1, 1.6e-09), replace-one, over {len(earlier) + 1} rounds"
     assert studies[2]["promise"] == promise
+    assert [study["agents"] for study in studies] == [0, 0, 3]
     captured = [study["captured_variance"][-1] for study in studies]
     assert captured[2] > max(captured[:2])
     for study in studies:
@@ -151,6 +69,7 @@ def test_demo_runs_its_studies_and_writes_its_report(demo: FinishedDemo) -> None
     assert "noise edge" in page
     assert "Biplot" in page
     assert "What is guaranteed" in page
+    assert "each owner approved once, by one command" in page
     assert list(demo.temporary.iterdir()) == []
     assert left_behind(demo.temporary) == []
 
@@ -251,7 +170,7 @@ def operator_url(tmp_path: Path) -> Iterator[str]:
     with ChildProcesses(tmp_path, settings) as processes:
         processes.run("init", ["proxy", "init"])
         proxy = processes.start("proxy", ["proxy", "serve"], is_server=True)
-        processes.wait_until(lambda: _answers(url), 60, proxy, "was not ready")
+        processes.wait_until(lambda: answers(url), 60, proxy, "was not ready")
         yield url
 
 

@@ -13,7 +13,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE_TOOL = Path(os.environ.get("COMPOSE_ENGINE", ROOT.parent / "shared" / "tools" / "compose-engine.sh"))
 BASE_IMAGE = "python:3.11-slim-bookworm"
-SERVICES = ("proxy", "user", "owner-1", "owner-2", "owner-3")
+OWNERS = ("owner-1", "owner-2", "owner-3")
+AGENTS = tuple(f"{owner}-agent" for owner in OWNERS)
+SERVICES = ("proxy", "user", *OWNERS, *AGENTS)
 
 ENGINE_SECONDS = 600
 BUILD_SECONDS = 900
@@ -32,6 +34,15 @@ passphrase = read_passphrase(None, "DPDPCA_USER_PASSPHRASE_FILE")
 with ProxyClient(proxy.url, home.identity(passphrase), proxy.identity.ed25519) as client:
     study = StudyId.parse(sys.argv[1])
     print(hashlib.sha256(client.release(study).release + client.release_chunk(study, 0, 2**24)).hexdigest())
+"""
+
+AWAIT_FILE = """
+import sys, time
+from pathlib import Path
+deadline = time.monotonic() + 60
+while not Path(sys.argv[1]).exists() and time.monotonic() < deadline:
+    time.sleep(0.5)
+print("here" if Path(sys.argv[1]).exists() else "missing")
 """
 
 CAN_CONNECT = """
@@ -164,6 +175,36 @@ def test_owners_were_in_every_round_of_the_chain(
     assert rounds[-1] in ("joint", "pairs")
     said = federation.compose("exec", "-T", "owner-3", "dpdpca", "owner", "status", "--json")
     assert len(json.loads(said)["studies"]) == 2 + len(rounds)
+
+
+def test_agents_took_part_and_fetched_the_components(
+    federation: Engine, models: dict[str, dict[str, object]]
+) -> None:
+    """Each owner approved the first round of the chain, and nothing else of it."""
+    rounds = models["chain"]["rounds"]
+    assert isinstance(rounds, list)
+    for owner, agent in zip(OWNERS, AGENTS, strict=True):
+        place = f"/var/lib/dpdpca/studies/{models['chain']['study']}/components.npz"
+        assert federation.python(agent, AWAIT_FILE, place) == "here", agent
+        approved = federation.compose("logs", "--no-log-prefix", owner)
+        assert approved.count("approved: the agent sends the share") == 3, approved
+        joined = federation.compose("logs", "--no-log-prefix", agent)
+        assert joined.count("dpdpca: joined '") == 2 + len(rounds), joined
+
+
+def test_an_agent_ends_at_once_and_continues(
+    federation: Engine, models: dict[str, dict[str, object]]
+) -> None:
+    assert models  # nothing is running any more
+    federation.compose("restart", "--timeout", "20", AGENTS[0])
+    federation.compose("up", "--detach", "--no-recreate", "--wait", AGENTS[0], limit_seconds=180)
+    said = federation.compose("logs", "--no-log-prefix", AGENTS[0])
+    assert "the agent has stopped; it continues at its next start" in said
+    assert "Traceback" not in said
+
+
+def test_the_file_for_an_owner_is_one_that_compose_reads(engine: Engine) -> None:
+    engine.compose("--file", "deploy/owner-agent.yml", "config", "--quiet")
 
 
 def test_containers_have_no_more_rights_than_they_need(federation: Engine) -> None:

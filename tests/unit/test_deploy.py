@@ -3,9 +3,45 @@
 import re
 from pathlib import Path
 
+import pytest
+import typer
+
+from dpdpca_owner.commands.app import app as owner_app
 from dpdpca_proxy.settings import Settings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
+
+
+HARDENING = {
+    "NoNewPrivileges=true",
+    "CapabilityBoundingSet=",
+    "ProtectSystem=strict",
+    "PrivateTmp=true",
+    "PrivateDevices=true",
+    "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX",
+    "SystemCallFilter=@system-service",
+    "UMask=0077",
+}
+
+
+@pytest.mark.parametrize("role", ["proxy", "owner"])
+def test_the_units_are_hardened(role: str) -> None:
+    lines = set((DEPLOY / f"dpdpca-{role}.service").read_text().splitlines())
+    assert lines >= HARDENING
+    assert f"User=dpdpca-{role}" in lines
+
+
+def test_the_unit_of_the_agent_runs_a_command_that_there_is() -> None:
+    """And its home lies in the one place that it may write."""
+    unit = (DEPLOY / "dpdpca-owner.service").read_text()
+    (started,) = re.findall(r"^ExecStart=\S+/dpdpca owner (.*)$", unit, re.MULTILINE)
+    name, *options = started.split()
+    command = typer.main.get_group(owner_app).commands[name]
+    known = {option for parameter in command.params for option in parameter.opts}
+    assert {option for option in options if option.startswith("-")} <= known
+    (home,) = re.findall(r"^Environment=DPDPCA_OWNER_HOME=(.*)$", unit, re.MULTILINE)
+    (writable,) = re.findall(r"^ReadWritePaths=(.*)$", unit, re.MULTILINE)
+    assert Path(home).is_relative_to(writable)
 
 
 def test_the_unit_forbids_no_call_that_the_proxy_makes() -> None:

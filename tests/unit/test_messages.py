@@ -3,7 +3,14 @@ from dataclasses import replace
 import pytest
 
 from dpdpca_protocol.errors import AuthenticationError, CryptographicError, MessageError
-from dpdpca_protocol.messages.share import CohortMember, Receipt, ShareStatement, Withdrawal, cohort_digest
+from dpdpca_protocol.messages.share import (
+    CohortMember,
+    Decline,
+    Receipt,
+    ShareStatement,
+    Withdrawal,
+    cohort_digest,
+)
 from dpdpca_protocol.messages.study_messages import (
     CountAnswer,
     CountChallenge,
@@ -46,6 +53,9 @@ def test_each_message_is_read_back_as_it_was_signed() -> None:
     assert ShareStatement.parse(share.sign(KEY)) == share
     withdrawal = Withdrawal(STUDY, KEY.public.ed25519, 4)
     assert Withdrawal.parse(withdrawal.sign(KEY)) == withdrawal
+    for why in (None, "our board meets in January"):
+        decline = Decline(STUDY, KEY.public.ed25519, "2026-01-01T00:00:00Z", why)
+        assert Decline.parse(decline.sign(KEY)) == decline
     receipt = Receipt(STUDY, MEMBER.owner, 4, "share", ONE, "2026-01-01T00:00:00Z")
     assert Receipt.parse(receipt.sign(KEY)) == receipt
 
@@ -54,6 +64,7 @@ def test_nobody_speaks_for_another_key() -> None:
     for message in (
         ShareStatement(STUDY, KEY.public.ed25519, 1, (ONE,), KEY.public.sealing_key, ONE),
         Withdrawal(STUDY, KEY.public.ed25519, 1),
+        Decline(STUDY, KEY.public.ed25519, "2026-01-01T00:00:00Z"),
         ProxyCard("A", "http://127.0.0.1:1", KEY.public),
         Enrolment("user", "A", KEY.public, OTHER.public.ed25519),
     ):

@@ -18,6 +18,7 @@ from user_world import DRAFT
 
 from dpdpca_protocol import errors
 from dpdpca_protocol.messages.rotation import Rotation
+from dpdpca_protocol.messages.share import Decline
 from dpdpca_protocol.messages.study_messages import StudyAct
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.asgi.contract import PROBLEM_SCHEMA, example
@@ -289,7 +290,12 @@ def test_the_proxy_s_answers_keep_the_contract(played: Played) -> None:
         (user, "GET", "/v1/studies/zero", None, 400),
     ):
         assert world.request(key, method, path, body).status_code == status, path
+    word = Decline(opened.study, owner.public.ed25519, "2026-11-29T08:00:00Z", "not yet").sign(owner)
+    for status in (204, 204):
+        assert world.request(owner, "POST", f"{opened.path}/decline", word.encoded).status_code == status
+    assert world.request(user, "GET", opened.path).json()["declines"]
     opened.deliver(owner, values_of(3, 0))
+    assert world.request(owner, "POST", f"{opened.path}/decline", word.encoded).status_code == 409
     opened.withdraw(owner, 2)
     for each, chunks in claims.items():
         opened.upload(each, chunks, 3)

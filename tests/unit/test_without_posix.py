@@ -34,6 +34,24 @@ actions.make_desk = lambda *args, **options: dataclasses.replace(make(*args, **o
 main(["owner", *sys.argv[1:]])
 """
 
+AGENTS = """
+import sys
+from pathlib import Path
+from dpdpca_owner.agent import is_agent_running, only_agent
+from dpdpca_owner.home import OwnerHome
+from dpdpca_protocol.errors import ConflictError
+
+home = OwnerHome(Path(sys.argv[1]))
+with only_agent(home):
+    print(is_agent_running(home))
+    try:
+        with only_agent(home):
+            print("two agents")
+    except ConflictError as error:
+        print(error.slug)
+print(is_agent_running(home))
+"""
+
 
 def run(program: str, *words: str, given: str = "", **environment: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
@@ -86,6 +104,11 @@ def test_an_owner_makes_its_keys_looks_at_a_study_joins_and_leaves(world: ProxyW
     assert client.study(study.study).owners_complete == 0
     assert client.study(study.study).state == StudyState.OPEN
     assert (tmp_path / "owner" / "ledger" / "entries.jsonl").read_bytes().count(b"\r") == 0
+
+
+def test_one_home_has_one_agent(tmp_path: Path) -> None:
+    done = run(AS_ON_WINDOWS + AGENTS, str(tmp_path))
+    assert done.stdout.split() == ["True", "busy", "False"], done.stderr
 
 
 def test_where_no_file_can_be_locked_that_is_said(tmp_path: Path) -> None:

@@ -25,6 +25,12 @@ _TRUST_NOTE = (
 )
 
 
+_AGENTS_NOTE = (
+    "In the chain, each owner approved once, by one command. Its agent (dpdpca owner serve) then took part in"
+    " all rounds and fetched the components into the owner's home. Its seconds are those of each share alone."
+)
+
+
 def result_tables(runs: Sequence[StudyRun], captured: Sequence[CapturedVariance]) -> tuple[Table, ...]:
     """Four tables: variance and privacy; whom an owner must trust; seconds and bytes of each role; and each
     owner."""
@@ -48,6 +54,7 @@ def facts(runs: Sequence[StudyRun], captured: Sequence[CapturedVariance]) -> dic
             {
                 "release": run.release,
                 "rounds": list(run.rounds),
+                "agents": run.agents,
                 "promise": run.promise,
                 "trust": trust(run.model.manifest),
                 "study": run.model.study.hex(),
@@ -152,7 +159,7 @@ def _owners(runs: Sequence[StudyRun]) -> Table:
         *(f"{run.release}, s" for run in runs),
         *(f"{run.release}, sent" for run in runs),
     ]
-    return Table("Owners", header, rows)
+    return Table("Owners", header, rows, _AGENTS_NOTE if any(run.agents for run in runs) else "")
 
 
 def _each(runs: Sequence[StudyRun], figure: Callable[[StudyRun], object]) -> list[str]:

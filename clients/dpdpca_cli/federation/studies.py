@@ -10,6 +10,8 @@ from typing import Any
 from dpdpca_cli.federation.parties import LocalParty, is_ready
 from dpdpca_cli.federation.processes import Child, ChildProcesses, free_port
 from dpdpca_cli.federation.watch import ProxyNews
+from dpdpca_owner.agent import is_agent_running
+from dpdpca_owner.home import OwnerHome
 from dpdpca_protocol.errors import UnavailableError
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_runtime.files import private_dir, write_private
@@ -23,6 +25,8 @@ _START_SECONDS = 60.0
 _KEY_SECONDS = 900.0
 _STUDY_SECONDS = 24 * 3600.0
 _LOOK_SECONDS = 0.3
+_SOURCE = "records"
+"""The name under which each owner has registered its records."""
 
 Say = Callable[[str, float | None], None]
 """Receives the name of the current step, and the fraction of it that is done, or None if unknown."""
@@ -49,6 +53,8 @@ class StudyRun:
         release_bytes: size of the releases that the proxy gave to the data user, with E[N] if masked.
         rounds: releases of a chain, of which the last one gives the model; empty for a single study. Seconds
             and bytes of a chain are the totals of all its rounds.
+        agents: how many owners' agents went through the chain and fetched the components; 0 for a single
+            study.
     """
 
     model: Model
@@ -58,6 +64,7 @@ class StudyRun:
     user_seconds: Mapping[str, float]
     release_bytes: int
     rounds: tuple[str, ...] = ()
+    agents: int = 0
 
     @property
     def release(self) -> str:
@@ -132,6 +139,12 @@ class Federation:
         enrolling = [self._enrol(party) for party in self._members]
         self._processes.wait_for(enrolling, _START_SECONDS)
 
+        registering = [
+            self._start(f"register records of {owner.name}", owner, _register(part))
+            for owner, part in zip(self._owners, self._parts, strict=True)
+        ]
+        self._processes.wait_for(registering, _START_SECONDS)
+
         self._say("Starting the data user's service", None)
         self._service = self._serve("data user", self._user, self.service_url)
 
@@ -165,11 +178,16 @@ class Federation:
         )
 
     def run_chain(self, draft: Mapping[str, Any]) -> StudyRun:
-        """Run a chain from its base draft to its model: the service chooses, and owners join by command."""
+        """Run a chain from its base draft to its model and the components in each owner's home.
+
+        The service chooses the rounds. Each owner approves the chain once, by one command. Its agent joins
+        all rounds and fetches the components.
+        """
         owners: list[tuple[OwnerRun, ...]] = []
         key_seconds = proxy_seconds = 0.0
         user_seconds: dict[str, float] = {}
         with ServiceClient(self.service_url, home=self._user.home) as service:
+            agents = self._start_agents()
             chain = str(service.run_chain(json.dumps(draft).encode(), "application/json")["id"])
             while True:
                 begun = time.monotonic()
@@ -178,7 +196,9 @@ class Federation:
                     break
                 key_seconds += time.monotonic() - begun
                 study = str(facts["rounds"][-1]["study"])
-                owners.append(self._join(study))
+                if not owners:
+                    self._approve(agents, study)
+                owners.append(self._await_shares(agents, study))
                 joined = time.monotonic()
                 self._await_model(service, study)
                 proxy_seconds += max(0.0, self.news.of(study).released_at() - joined)
@@ -186,6 +206,7 @@ class Federation:
                     user_seconds[step] = user_seconds.get(step, 0.0) + seconds
             model = Model.from_bytes(service.model_file(str(facts["study"])))
             released = [service.evidence(str(each["study"])) for each in facts["rounds"]]
+            self._await_components(agents, str(facts["study"]))
         return StudyRun(
             model=model,
             owners=tuple(
@@ -202,7 +223,60 @@ class Federation:
             user_seconds=user_seconds,
             release_bytes=sum(map(_release_bytes, released)),
             rounds=tuple(str(each["release"]) for each in facts["rounds"]),
+            agents=len(agents),
         )
+
+    def _start_agents(self) -> list[Child]:
+        """Start the owners' agents. They run until all processes end."""
+        options = ("--json", "--every", str(_LOOK_SECONDS))
+        return [
+            self._processes.start(
+                f"agent of {owner.name}",
+                owner.serve(*options, "--port", str(free_port())),
+                owner.environment,
+                is_server=True,
+            )
+            for owner in self._owners
+        ]
+
+    def _approve(self, agents: Sequence[Child], study: str) -> None:
+        """Each owner approves the chain with its first round, by one command. Its agent takes over."""
+        self._say("Owners: approving the chain, each once", None)
+        homes = [OwnerHome(owner.home) for owner in self._owners]
+        self._wait(lambda: all(map(is_agent_running, homes)), _START_SECONDS, agents[0], "was not ready")
+        words = ["owner", "join", f"{self.proxy_url}/{study}", "--source", _SOURCE, "--follow", "--yes"]
+        approving = [self._start(f"approval of {owner.name}", owner, words) for owner in self._owners]
+        self._processes.wait_for(approving, _START_SECONDS)
+
+    def _await_shares(self, agents: Sequence[Child], study: str) -> tuple[OwnerRun, ...]:
+        address, joined = f"{self.proxy_url}/{study}", list[dict[str, Any]]()
+
+        def are_here() -> bool:
+            news = [line for agent in agents for line in _news(agent)]
+            joined[:] = [line for line in news if (line["event"], line["address"]) == ("joined", address)]
+            self._say(
+                f"Owners' agents: encrypting and sending, {len(joined)} of {len(agents)} done",
+                len(joined) / len(agents),
+            )
+            return len(joined) == len(agents)
+
+        self._wait(are_here, _STUDY_SECONDS, agents[0], "sent no share")
+        return tuple(
+            OwnerRun(owner.name, told["records"], told["seconds"], told["sent_bytes"])
+            for owner, told in zip(self._owners, joined, strict=True)
+        )
+
+    def _await_components(self, agents: Sequence[Child], study: str) -> None:
+        """Wait until each owner's agent has the components in its home."""
+        self._say("Owners' agents: fetching the components", None)
+        event = ("components", f"{self.proxy_url}/{study}")
+
+        def are_here() -> bool:
+            return all(
+                any((line["event"], line["address"]) == event for line in _news(agent)) for agent in agents
+            )
+
+        self._wait(are_here, _STUDY_SECONDS, agents[0], "fetched no components")
 
     def _await_round(self, service: ServiceClient, chain: str, known: int) -> dict[str, Any]:
         """Wait until the chain has ended, or until a study after its first `known` studies is open."""
@@ -238,8 +312,8 @@ class Federation:
         address = f"{self.proxy_url}/{study}"
         begun = time.monotonic()
         joining: list[Child] = []
-        for owner, part in zip(self._owners, self._parts, strict=True):
-            words = ["owner", "join", address, "--data", str(part), "--yes", "--json"]
+        for owner in self._owners:
+            words = ["owner", "join", address, "--source", _SOURCE, "--yes", "--json"]
             joining.append(self._start(f"join {owner.name}", owner, words))
         ended: dict[str, float] = {}
 
@@ -294,6 +368,17 @@ class Federation:
         invitation = folder / f"{len(list(folder.iterdir()))}.txt"
         write_private(invitation, json.loads(printed)["token"].encode())
         return self._start(f"enrol {party.name}", party, party.enrol(self.proxy_url, invitation))
+
+
+def _register(part: Path) -> list[str]:
+    """The arguments with which an owner registers its records, once."""
+    return ["owner", "data", "add", _SOURCE, "--data", str(part)]
+
+
+def _news(agent: Child) -> list[dict[str, Any]]:
+    """What an agent has printed, without a line that is still being written."""
+    written = agent.output.read_text(encoding="utf-8")
+    return [json.loads(line) for line in written[: written.rfind("\n") + 1].splitlines()]
 
 
 def _release_bytes(evidence: Mapping[str, Any]) -> int:

@@ -3,14 +3,14 @@
 The consent sheet shows this amount. A join checks that the amount is left in the budget.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from dpdpca_owner.accounts.bookkeeping import place
 from dpdpca_owner.accounts.budget import NO_COST, Budget, Cost, rational_text
-from dpdpca_owner.accounts.charge import DATA_SET_NAME, Charge
+from dpdpca_owner.accounts.charge import DATA_SET_NAME, Charge, Spend
 from dpdpca_owner.accounts.ledger import Ledger, check_fits
 from dpdpca_protocol.errors import DpdpcaError, IntegrityError, UsageError
 from dpdpca_protocol.wire.fields import decimal_text, read_text
@@ -171,6 +171,15 @@ def foresee(
     others = tuple(name for name in ledger.data_sets if name not in apart)
     placed = Placed(placement.data_set, placement.is_new, is_paid, placement.merges, others, before)
     return Spending(charge, budget, placed, len(ledger.data_sets))
+
+
+def running_totals(ledger: Ledger, data_set: str) -> Iterator[tuple[Spend, Fraction]]:
+    """The spends that count in a data set, in order, each with the live ρ up to and including it."""
+    total = ledger.lost.rho
+    for spend in ledger.spends:
+        if spend.data_set is None or ledger.root(spend.data_set) == data_set:
+            total += spend.charge.cost.rho if spend.is_live else 0
+            yield spend, total
 
 
 def check_own(ledger: Ledger, own: Collection[PartyId]) -> None:

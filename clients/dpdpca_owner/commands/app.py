@@ -251,7 +251,8 @@ def join(
         typer.Option(
             "--follow",
             help="Stay until the components are here. In a chain, also join all later rounds that your"
-            " approval covers. With --source, the agent (dpdpca owner serve) continues if this command ends.",
+            " approval covers. With --source, a running agent (dpdpca owner serve) does this, and the command"
+            " returns at once; else the agent continues if this command ends.",
         ),
     ] = False,
     strict: Strict = False,
@@ -385,6 +386,37 @@ def withdraw(
         f"the share {text}: version {settled.receipt.version}, receipt of {settled.receipt.time}"
         + ("" if spend is None else f"\n{booked_text(spend, is_withdrawn=True)}"),
     )
+
+
+@app.command(epilog=f'Example: dpdpca owner decline {_STUDY} --why "our board meets in January"')
+def decline(
+    address: Address,
+    why: Annotated[
+        str | None,
+        typer.Option(
+            help="One line for the data user, at most 500 characters. The proxy's operator can read it too."
+        ),
+    ] = None,
+    home: Home = None,
+    ca_file: CaFile = None,
+    passphrase_file: Passphrase = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell the data user of an open study that this owner does not take part. Spends nothing.
+
+    The other owners are not told. To take part after all, join the study while it is open.
+    """
+    from dpdpca_owner.declining import decline as decline_study
+
+    place, desk = parse_address(address), open_desk(home, ca_file, passphrase_file)
+    declined = decline_study(desk, place, why)
+    spend = desk.home.ledger.read().spend(place.study)
+    is_booked = spend is not None and spend.is_live
+    text = f"the data user is told that you do not take part (your word of {declined.time})"
+    if is_booked:
+        text += "\na part of a share may have been sent before, so the cost of the study stays booked"
+    facts = {"study": place.study.hex(), "time": declined.time, "why": declined.why, "is_booked": is_booked}
+    print_facts(as_json, facts, text)
 
 
 @app.command(epilog=f"Example: dpdpca owner components {_STUDY} --out model.npz")

@@ -4,7 +4,7 @@ Texts that others wrote are never interpreted as markup.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,19 +44,7 @@ def show_sheet(sheet: ConsentSheet, console: Console) -> None:
     console.print(Text(manifest.title, style="bold"))
     console.print(Text(f"study {sheet.study.signed.study_id.hex()}", style="dim"))
     console.print(_summary_box(sheet.summary()))
-    sections: Sequence[tuple[str, Sequence[str]]] = (
-        ("Who asks", sheet.who_asks()),
-        ("Why", [manifest.purpose]),
-        ("What leaves this machine", sheet.leaves()),
-        ("Who could read what", sheet.who_can_decrypt()),
-        ("What is promised", sheet.promise()),
-        ("What depends on the owners", sheet.honesty()),
-        ("The cohort", sheet.cohort()),
-        ("Your records", sheet.records_rules()),
-        ("Your policy", sheet.policy()),
-        ("Your ledger", sheet.spending.lines()),
-    )
-    for heading, lines in sections:
+    for heading, lines in sheet.sections():
         console.print(Text(f"\n{heading}", style="bold"))
         for line in lines:
             console.print(Padding(Text(line), (0, 0, 0, 2)))

@@ -11,12 +11,6 @@ if TYPE_CHECKING:
     from dpdpca_owner.inbox import Request
 
 EXAMPLE = "Example: dpdpca owner inbox --json"
-_SHARES = {
-    ShareState.ABSENT: "nothing was sent",
-    ShareState.PARTIAL: "sending the share was interrupted; join again to continue",
-    ShareState.COMPLETE: "the proxy has the share",
-    ShareState.WITHDRAWN: "the share was withdrawn",
-}
 
 
 def inbox(
@@ -39,6 +33,8 @@ def inbox(
 
 def request_text(request: "Request") -> str:
     """Several lines for a person."""
+    from dpdpca_owner.inbox import SHARE_WORDS
+
     sheet, manifest = request.sheet, request.sheet.manifest
     total = "" if sheet.chain is None else ", the TOTAL for all rounds of a chain"
     met = f"known since {sheet.study.user_since}" if sheet.study.user_since else "first contact"
@@ -48,23 +44,19 @@ def request_text(request: "Request") -> str:
         f"  from     {manifest.user.name} ({met})",
         f"  purpose  {manifest.purpose}",
         f"  privacy  ε = {float(manifest.epsilon):.6g}, δ = {float(manifest.delta):.6g}{total}",
-        f"  ledger   {_ledger_line(request)}",
+        f"  ledger   {request.ledger_line}",
     ]
     if sheet.chain is not None:
         covered = "you approved this chain" if sheet.chain.is_covered else "this chain needs your approval"
         lines.append(f"  chain    {covered}; this round takes {float(sheet.chain.share):.4%} of the total")
     lines += [f"  policy   REFUSED: {line.text}" for line in sheet.judged if not line.holds]
-    lines += [f"  until    {manifest.closes_at:%Y-%m-%d %H:%M} UTC", f"  yours    {_SHARES[request.share]}"]
-    if request.share in (ShareState.ABSENT, ShareState.PARTIAL):
+    lines += [
+        f"  until    {manifest.closes_at:%Y-%m-%d %H:%M} UTC",
+        f"  yours    {SHARE_WORDS[request.share]}",
+    ]
+    if request.declined is not None:
+        told = "" if request.declined.is_told else "; the data user is not told yet: decline again"
+        lines.append(f"  declined you declined on {request.declined.time[:10]}{told}")
+    elif request.share in (ShareState.ABSENT, ShareState.PARTIAL):
         lines.append(f"  next     dpdpca owner review {sheet.address}")
     return "\n".join(map(for_terminal, lines))
-
-
-def _ledger_line(request: "Request") -> str:
-    spending = request.sheet.spending
-    if spending.placed is None:
-        return spending.lines()[0]
-    if spending.placed.is_paid:
-        return "booked already; joining costs nothing more"
-    where = f"data set '{spending.placed.data_set}'"
-    return f"fits your budget ({where})" if spending.fits else f"ABOVE your budget ({where})"

@@ -1,6 +1,5 @@
 """Shows an owner's ledger: as tables for a person, and as complete JSON for whoever has to audit it."""
 
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -11,7 +10,7 @@ from rich.text import Text
 from dpdpca_owner.accounts.budget import Budget
 from dpdpca_owner.accounts.charge import Charge, Spend
 from dpdpca_owner.accounts.ledger import Ledger
-from dpdpca_owner.accounts.spending import amount_json
+from dpdpca_owner.accounts.spending import amount_json, running_totals
 from dpdpca_protocol.errors import NotFoundError
 from dpdpca_protocol.wire.fields import decimal_text
 from dpdpca_runtime.text import for_terminal
@@ -35,7 +34,7 @@ def show_ledger(ledger: Ledger, budget: Budget, data_set: str | None, console: C
             "when", "study", "ρ", "ε (δ)", f"total ε at δ = {delta}", "state",
             title=Text(_title(ledger, name)), title_justify="left",
         )  # fmt: skip
-        for spend, total in _with_totals(ledger, name):
+        for spend, total in running_totals(ledger, name):
             charge, study = spend.charge, spend.charge.study.hex()[:_STUDY_DIGITS]
             table.add_row(
                 spend.reserved_at.replace("T", "\n"),
@@ -123,7 +122,7 @@ def _data_set_facts(ledger: Ledger, budget: Budget, name: str) -> dict[str, Any]
                 "total": amount_json(budget, total),
                 "data_set_known": spend.data_set is not None,
             }
-            for spend, total in _with_totals(ledger, name)
+            for spend, total in running_totals(ledger, name)
         ],
     }
 
@@ -139,15 +138,6 @@ def _chosen(ledger: Ledger, data_set: str | None) -> tuple[str, ...]:
             "list the data sets with: dpdpca owner ledger",
         )
     return (ledger.root(data_set),)
-
-
-def _with_totals(ledger: Ledger, name: str) -> Iterator[tuple[Spend, Fraction]]:
-    """The spends that count in a data set, in order, each with the live total up to and including it."""
-    total = ledger.lost.rho
-    for spend in ledger.spends:
-        if spend.data_set is None or ledger.root(spend.data_set) == name:
-            total += spend.charge.cost.rho if spend.is_live else 0
-            yield spend, total
 
 
 def _title(ledger: Ledger, name: str) -> str:

@@ -110,10 +110,13 @@ def find_home(option: Path | None) -> "OwnerHome":
 
 
 def open_desk(home: Path | None, ca_file: Path | None, passphrase_file: Path | None) -> "Desk":
+    place = find_home(home)
+    return make_owners_desk(place, unlock(place.keys, passphrase_file, PASSPHRASE_VARIABLE), ca_file)
+
+
+def make_owners_desk(place: "OwnerHome", passphrase: bytes | None, ca_file: Path | None) -> "Desk":
     from dpdpca_owner.actions import make_desk
 
-    place = find_home(home)
-    passphrase = unlock(place.keys, passphrase_file, PASSPHRASE_VARIABLE)
     return make_desk(place, place.load(passphrase), ca_file, _say_waiting, say)
 
 

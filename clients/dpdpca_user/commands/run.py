@@ -142,6 +142,22 @@ def _follow(
 def _tell_study(last: dict[str, Any], facts: dict[str, Any]) -> None:
     if facts["state"] != last.get("state"):
         show_line(f"{facts['study'] or 'draft ' + facts['id']}  {facts['state']}")
+    _tell_declines(last, facts)
+
+
+def declined_text(owner: dict[str, Any]) -> str:
+    """What an owner says that does not take part; its reason is in quotes, because it is its own text."""
+    said = owner["declined"]
+    why = f": “{said['why']}”" if said["why"] else ""
+    return f"declined on {said['time'][:10]}{why}"
+
+
+def _tell_declines(last: dict[str, Any], facts: dict[str, Any]) -> None:
+    """One line for each owner that has declined since the last poll."""
+    known = {owner["owner"]: owner["declined"] for owner in last.get("owners", [])}
+    for owner in facts["owners"]:
+        if owner["declined"] and owner["declined"] != known.get(owner["owner"]):
+            show_line(f"{owner['name']} {declined_text(owner)}")
 
 
 def _tell_chain(last: dict[str, Any], facts: dict[str, Any]) -> None:
@@ -153,6 +169,8 @@ def _tell_chain(last: dict[str, Any], facts: dict[str, Any]) -> None:
             _tell_round(facts, number)
         elif each["state"] != known[number - 1]:
             show_line(f"{number}. {each['study'] or ''}  {each['state']}")
+        before = last.get("rounds", [])[number - 1 : number]
+        _tell_declines(before[0] if before else {}, each)
     if facts["state"] != last.get("state") and facts["state"] == "done":
         show_line(f"done; see the result with: dpdpca user result {facts['study']}")
 

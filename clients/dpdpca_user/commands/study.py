@@ -29,7 +29,7 @@ from dpdpca_user.commands.parts import (
     show_table,
     write_draft,
 )
-from dpdpca_user.commands.run import study_chains, study_run
+from dpdpca_user.commands.run import declined_text, study_chains, study_run
 
 study_app = typer.Typer(help="Create studies and follow them.", no_args_is_help=True)
 
@@ -175,12 +175,25 @@ def study_show(study: Study, service: Service = None, home: Home = None, as_json
         ["proxy", facts["proxy"]],
         ["closes at", facts["closes_at"] or "–"],
         ["progress", _progress_text(facts)],
+        ["waiting for", waiting_text(facts) or "–"],
         ["problem", facts["problem"]["detail"] if facts["problem"] else "–"],
     ]
     show_table("", ["", ""], rows)
     if facts["owners"]:
-        owners = [[owner["name"], owner["owner"][:16], owner["state"]] for owner in facts["owners"]]
+        owners = [[owner["name"], owner["owner"][:16], _share_text(owner)] for owner in facts["owners"]]
         show_table("Owners", ["name", "key", "share"], owners)
+
+
+def waiting_text(facts: dict[str, Any]) -> str:
+    """The owners of an open study that have not delivered."""
+    if facts["state"] != "open":
+        return ""
+    absent = [owner for owner in facts["owners"] if owner["state"] != "complete"]
+    return ", ".join(sorted(owner["name"] + (" (declined)" if owner["declined"] else "") for owner in absent))
+
+
+def _share_text(owner: dict[str, Any]) -> str:
+    return f"{owner['state']}; {declined_text(owner)}" if owner["declined"] else str(owner["state"])
 
 
 def _progress_text(facts: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ statement. The parsers check the signature and the meaning.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dpdpca_protocol.messages.share import MAX_VERSION
+from dpdpca_protocol.messages.share import MAX_VERSION, MAX_WHY
 from dpdpca_protocol.messages.transcript import KINDS
 from dpdpca_protocol.pads.keys import SEALED_KEY_BYTES
 from dpdpca_protocol.paillier.keys import MOST_BITS
@@ -73,6 +73,10 @@ BODIES: Final[Mapping[str, Schema]] = {
         {"challenge": _DIGEST, "randomizer": _MODULUS_WIDE, "records": _COUNT, "study": _ID}, _LOG
     ),
     "count-challenge": _body({"ciphertext": _CIPHERTEXT, "cohort": _DIGEST, "study": _ID}),
+    "decline": _body(
+        {"owner": _KEY, "study": _ID, "time": TIME_SCHEMA},
+        {"why": {"type": "string", "minLength": 1, "maxLength": MAX_WHY}},
+    ),
     "enrolment": {
         "oneOf": [
             _body(_ENROLMENT | {"kem": _KEM, "role": {"enum": ["owner"]}, "x25519": _KEY}),

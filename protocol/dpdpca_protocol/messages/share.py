@@ -1,4 +1,5 @@
-"""Statements about an owner's share: that it is complete, that it is withdrawn, and the proxy's receipts.
+"""Statements about an owner's share: that it is complete, that it is withdrawn, that there will be none, and
+the proxy's receipts.
 
 An owner sends its share in chunks. The digest of a chunk is the SHA-256 of its bytes before sealing, which
 include its salt.
@@ -10,7 +11,7 @@ from typing import Any, Self
 
 from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.pads.keys import SEALED_KEY_BYTES
-from dpdpca_protocol.wire.fields import read_time
+from dpdpca_protocol.wire.fields import read_time, text_problem
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.salts import SALT_BYTES
 from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES
@@ -29,6 +30,8 @@ from dpdpca_protocol.wire.signing import (
 CHUNK_OVERHEAD_BYTES = SALT_BYTES + SEALING_OVERHEAD_BYTES
 """What a sealed chunk of a share has besides its content."""
 MAX_VERSION = (1 << 32) - 1
+MAX_WHY = 500
+"""The most characters of an owner's reason to decline."""
 
 
 def _version(untrusted: Any) -> int:
@@ -128,6 +131,47 @@ class Withdrawal:
         return cls(
             StudyId.parse(body["study"]), statement.signer, _version(body["version"]), named_head(body)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Decline:
+    """An owner tells the data user that it does not take part. It promises nothing: an owner that completes a
+    share later has changed its mind.
+
+    Attributes:
+        owner: the owner's raw Ed25519 key.
+        time: RFC 3339 UTC, by the owner's clock.
+        why: one line of text for the data user, or None.
+    """
+
+    study: StudyId
+    owner: bytes
+    time: str
+    why: str | None = None
+
+    def sign(self, key: IdentityKey) -> Statement:
+        body = {
+            "format": FORMAT,
+            "owner": self.owner.hex(),
+            "study": self.study.hex(),
+            "time": self.time,
+        }
+        return sign_statement("decline", body if self.why is None else body | {"why": self.why}, key)
+
+    @classmethod
+    def parse(cls, statement: Statement) -> Self:
+        """Raises MessageError, also for a text that must not be shown to people."""
+        body = statement.body
+        check_members(body, "owner", "study", "time", optional=("why",))
+        _own(body["owner"], statement)
+        read_time(body["time"], "time")
+        why = None
+        if "why" in body:
+            why = body["why"]
+            problem = text_problem(why, MAX_WHY) if isinstance(why, str) else "is not text"
+            if problem:
+                raise MessageError("malformed", f"why {problem}")
+        return cls(StudyId.parse(body["study"]), statement.signer, body["time"], why)
 
 
 def _own(untrusted_owner: Any, statement: Statement) -> None:

@@ -173,6 +173,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         "seal the chunk again, to the proxy's present key",
     ),
     "several-proxies": ProblemKind(403, "several proxies are known", "name one proxy"),
+    "share-complete": ProblemKind(409, "the share is complete", "withdraw the share instead"),
     "share-incomplete": ProblemKind(409, "chunks of the share are missing", "send the missing chunks"),
     "share-under-another-key": ProblemKind(
         409, "the party already has a share under another of its keys", "continue with the key of that share"

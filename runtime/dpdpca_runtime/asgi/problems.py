@@ -104,7 +104,23 @@ def problem_response(error: DpdpcaError, headers: Mapping[str, str] | None = Non
 
 
 def internal_response(error: BaseException) -> Response:
-    """`internal` with an opaque id.
+    """`internal` with an opaque id; see `log_incident`."""
+    incident = log_incident(error)
+    return _respond(
+        500,
+        {
+            "type": PROBLEM_TYPE_PREFIX + "internal",
+            "title": "internal",
+            "status": 500,
+            "detail": "unexpected internal error",
+            "next_step": f"tell the operator this id: {incident}",
+            "incident": incident,
+        },
+    )
+
+
+def log_incident(error: BaseException) -> str:
+    """Logs an unexpected error, and returns its opaque id.
 
     The log gets the id, the class and the code location, never the message.
     """
@@ -118,17 +134,7 @@ def internal_response(error: BaseException) -> Response:
             "place": " < ".join(f"{_tail(frame.filename)}:{frame.lineno}" for frame in reversed(frames)),
         },
     )
-    return _respond(
-        500,
-        {
-            "type": PROBLEM_TYPE_PREFIX + "internal",
-            "title": "internal",
-            "status": 500,
-            "detail": "unexpected internal error",
-            "next_step": f"tell the operator this id: {incident}",
-            "incident": incident,
-        },
-    )
+    return incident
 
 
 def as_dpdpca_error(error: BaseException) -> DpdpcaError | None:

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -120,6 +121,40 @@ def serve(
         on_listening()
         with asyncio.Runner(loop_factory=EdgeLoop) as runner:
             runner.run(_run_all(listeners, sockets, on_hangup, on_stop))
+
+
+@contextlib.contextmanager
+def serving_beside(listener: Listener, on_death: Callable[[], object]) -> Iterator[None]:
+    """Serves one listener in a thread of its own while the context lasts. Signals are left to the caller.
+
+    Args:
+        listener: plain HTTP.
+        on_death: called in that thread if the server ends while the context lasts.
+
+    Raises:
+        UnavailableError: `cannot-listen`.
+    """
+    sockets = listen(listener.name, listener.host, listener.port, listener.port_option)
+    server, is_leaving = _Server(_Config(listener)), False
+
+    def run() -> None:
+        try:
+            with asyncio.Runner(loop_factory=EdgeLoop) as runner, contextlib.suppress(SystemExit):
+                runner.run(server.serve(sockets))
+        finally:
+            if not is_leaving:
+                on_death()
+
+    thread = threading.Thread(target=run, name=listener.name, daemon=True)
+    try:
+        thread.start()
+        yield
+    finally:
+        is_leaving = True
+        server.should_exit = True
+        thread.join(_SHUTDOWN_SECONDS + 1)
+        for each in sockets:
+            each.close()
 
 
 async def _run_all(

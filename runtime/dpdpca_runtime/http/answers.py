@@ -50,6 +50,7 @@ class _Study(StudyOutline):
     failure_detail: str | None = None
     cohort: Id | None = None
     cohort_members: list[CohortMemberBody] = Field(default_factory=list)
+    declines: list[Signed] = Field(default_factory=list)
     mark: Signed | None = None
     owners: list[OwnerInStudy] = Field(default_factory=list)
     progress: Progress | None = None
@@ -142,6 +143,8 @@ class StudyFacts:
         failure, failure_detail: the reason for a failure, as a slug and in words.
         mark: the statement about the proxy's generation, not verified yet. It is None in lists of
             studies and in answers of older proxies.
+        declines: the statements of owners that do not take part, not verified yet. Only the data user of the
+            study gets them.
     """
 
     study: StudyId
@@ -158,6 +161,7 @@ class StudyFacts:
     failure: str | None
     failure_detail: str | None
     mark: bytes | None = field(default=None, compare=False)
+    declines: tuple[bytes, ...] = ()
 
     @classmethod
     def parse(cls, answer: Mapping[str, Any]) -> Self:
@@ -184,10 +188,12 @@ class StudyFacts:
             printable(told.failure) if told.failure else None,
             printable(told.failure_detail) if told.failure_detail else None,
             statement_bytes(told.mark) if told.mark is not None else None,
+            tuple(statement_bytes(each) for each in told.declines),
         )
 
     def to_body(self) -> dict[str, Any]:
-        """A body from which `parse` gives the same value, except the states of owners and the progress."""
+        """A body from which `parse` gives the same value, except the states of owners, their
+        declines and the progress."""
         return {
             "closes_at": self.closes_at,
             "cohort": self.cohort.hex() if self.cohort else None,

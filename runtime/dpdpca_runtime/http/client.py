@@ -237,6 +237,10 @@ class ProxyClient:
         """Withdraws the share. Returns the proxy's receipt, with verified signature."""
         return self._receipt(Call("DELETE", _path(study, "share"), statement.encoded))
 
+    def decline(self, study: StudyId, statement: Statement) -> None:
+        """`statement` is the owner's signed Decline. The same statement may be sent again."""
+        self._exchange.send(Call("POST", _path(study, "decline"), statement.encoded))
+
     # Release and components
 
     def count_challenge(self, study: StudyId) -> Statement:

@@ -47,6 +47,16 @@ SHARE: Final = (
     "wrong-state",
 )
 
+DECLINES: Final = (
+    *OF_ONE_ROLE,
+    *STATEMENT,
+    "key-given-up",
+    "not-a-participant",
+    "share-complete",
+    "share-under-another-key",
+    "study-closed",
+)
+
 SECURITY: Final[dict[str, Any]] = {
     "signature": {
         "type": "apiKey",

@@ -1,4 +1,4 @@
-"""Routes for an owner's share: send chunks, read its state, complete, withdraw."""
+"""Routes for an owner's share: send chunks, read its state, complete, withdraw, decline."""
 
 from typing import Annotated
 
@@ -22,8 +22,8 @@ from dpdpca_proxy.routes.callers import (
     signed_request,
     study_id,
 )
-from dpdpca_proxy.routes.contract import BODY, OF_ONE_ROLE, SHARE, STATEMENT
-from dpdpca_proxy.shares import complete, put_chunk, status_of, withdraw
+from dpdpca_proxy.routes.contract import BODY, DECLINES, OF_ONE_ROLE, SHARE, STATEMENT
+from dpdpca_proxy.shares import complete, decline, put_chunk, status_of, withdraw
 from dpdpca_runtime.asgi.contract import binary, operation, signed
 from dpdpca_runtime.bodies import ShareStatus
 
@@ -38,11 +38,11 @@ VersionQuery = Annotated[
     Query(pattern="^[1-9][0-9]{0,9}$", description="The version of the share to which the chunk belongs."),
 ]
 
-router = APIRouter(prefix="/v1/studies/{study}/share", tags=["shares"])
+router = APIRouter(prefix="/v1/studies/{study}", tags=["shares"])
 
 
 @router.put(
-    "/chunks/{position}",
+    "/share/chunks/{position}",
     summary="Send one chunk of the caller's share",
     **operation(
         None,
@@ -81,7 +81,7 @@ async def send_chunk(
 
 
 @router.get(
-    "",
+    "/share",
     summary="Read which chunks arrived, and the receipt",
     **operation(ShareStatus, OF_ONE_ROLE, described="The caller's share."),
 )
@@ -101,7 +101,7 @@ async def read_share(request: Request, study: StudyPath) -> Response:
 
 
 @router.post(
-    "/complete",
+    "/share/complete",
     summary="Complete the share; the answer is the signed receipt",
     **operation(
         signed("receipt"),
@@ -138,7 +138,7 @@ async def complete_share(request: Request, study: StudyPath) -> Response:
 
 
 @router.delete(
-    "",
+    "/share",
     summary="Withdraw the share; the answer is the signed receipt",
     **operation(
         signed("receipt"),
@@ -154,3 +154,21 @@ async def withdraw_share(request: Request, study: StudyPath) -> Response:
         withdraw, proxy_of(request), signed.caller, study_id(study), signed.body
     )
     return json_response(receipt)
+
+
+@router.post(
+    "/decline",
+    summary="Tell the data user that the caller does not take part",
+    **operation(
+        None,
+        DECLINES,
+        status=204,
+        described="The word is stored. Only the data user of the study is told.",
+        body=signed("decline"),
+        body_described="A decline statement signed by the owner.",
+    ),
+)
+async def decline_study(request: Request, study: StudyPath) -> Response:
+    signed = await signed_request(request, OWNER, max_bytes=STATEMENT_LIMIT_BYTES)
+    await run_in_threadpool(decline, proxy_of(request), signed.caller, study_id(study), signed.body)
+    return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""Rows of shares: their state, their statements with receipts, and their stored chunks."""
+"""Rows of shares: their state, their statements with receipts, declines, and the stored chunks."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +10,7 @@ from dpdpca_protocol.errors import UnavailableError
 from dpdpca_protocol.study import ShareState
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import Statement
-from dpdpca_proxy.store.tables import chunks, contradictions, shares, statements
+from dpdpca_proxy.store.tables import chunks, contradictions, declines, shares, statements
 from dpdpca_runtime.database import as_written, change_one
 
 
@@ -193,6 +193,29 @@ def count_contradictions(connection: Connection, study: StudyId) -> int:
     """The number of contradictions, including those whose first statement is missing."""
     asked = select(func.count()).select_from(contradictions).where(contradictions.c.study == study)
     return connection.execute(asked).scalar_one()
+
+
+def find_decline(connection: Connection, study: StudyId, owner: PartyId) -> bytes | None:
+    """The statement by which an owner declined a study, unless it has completed a share since."""
+    asked = select(declines.c.statement).where(declines.c.study == study, declines.c.owner == owner)
+    statement: bytes | None = connection.execute(asked).scalar_one_or_none()
+    return statement
+
+
+def list_declines(connection: Connection, study: StudyId) -> dict[PartyId, bytes]:
+    """The statements of all owners that have declined a study."""
+    asked = select(declines.c.owner, declines.c.statement).where(declines.c.study == study)
+    return {row.owner: row.statement for row in connection.execute(asked.order_by(declines.c.owner))}
+
+
+def keep_decline(connection: Connection, study: StudyId, owner: PartyId, statement: bytes) -> None:
+    """Store an owner's decline in place of an earlier one."""
+    delete_decline(connection, study, owner)
+    connection.execute(insert(declines).values(study=study, owner=owner, statement=statement))
+
+
+def delete_decline(connection: Connection, study: StudyId, owner: PartyId) -> None:
+    connection.execute(delete(declines).where(declines.c.study == study, declines.c.owner == owner))
 
 
 def chunk_digests(connection: Connection, study: StudyId, owner: PartyId, version: int) -> dict[int, Digest]:

@@ -142,6 +142,16 @@ statements = Table(
     PrimaryKeyConstraint("study", "owner", "version", name="one_version_one_statement"),
 )
 
+declines = Table(
+    "declines",
+    metadata,
+    Column("study", StudyColumn, ForeignKey("studies.study"), nullable=False),
+    Column("owner", PartyColumn, ForeignKey("parties.party"), nullable=False),
+    # the owner's newest word; replaced by a newer one, and removed when its share is complete
+    Column("statement", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("study", "owner", name="one_owner_one_decline"),
+)
+
 chunks = Table(
     "chunks",
     metadata,

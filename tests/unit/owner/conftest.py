@@ -14,6 +14,7 @@ import pytest
 from given_keys import give_key
 from memory_proxy import URL, MemoryProxy
 from owner_scene import MakeScene, OwnerCommands, Scene
+from page_scene import PageScene
 from study_parties import MakeManifest, Parties
 
 from dpdpca_cli import main as cli
@@ -77,6 +78,14 @@ def make_scene(tmp_path: Path, parties: Parties, make_manifest: MakeManifest) ->
         return Scene(desk, proxy, StudyAddress(URL, proxy.study), DataLocation(str(data)), parties)
 
     return make
+
+
+@pytest.fixture
+def page(make_scene: MakeScene, tmp_path: Path) -> PageScene:
+    """The agent's page of the first owner. Its records are registered as "patients"."""
+    made = PageScene(make_scene(), tmp_path / "page-link.json")
+    made.register()
+    return made
 
 
 @pytest.fixture

@@ -4,116 +4,35 @@ Three owners with homes, a real proxy and the data user's service, in one proces
 """
 
 import json
-import os
-import random
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
-import httpx
 import numpy as np
 import pytest
-from chain_world import Chain
+from following_scene import POLICY, PRE, TERMS, D, Killed, N, Scene, agent, killed, refused, three_owners
 from proxy_world import ProxyWorld, wait_for
-from user_world import TOY_BITS, InlineWorkers, UserWorld
 
-from dpdpca_owner.actions import Desk, withdraw
-from dpdpca_owner.agent import Agent, only_agent
+from dpdpca_owner.actions import withdraw
+from dpdpca_owner.agent import only_agent
 from dpdpca_owner.commands.joining import join_and_follow
 from dpdpca_owner.followed import FollowedStudy
-from dpdpca_owner.following import Follower, Records, Result, follow, has_sent
+from dpdpca_owner.following import Records, Result, follow, has_sent
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.sources import RegisteredSource
 from dpdpca_owner.study_folder import StudyFolder
-from dpdpca_protocol.errors import ConflictError, DpdpcaError, PolicyError
-from dpdpca_protocol.paillier.keys import KeyRules
+from dpdpca_protocol.errors import ConflictError, PolicyError
 from dpdpca_proxy.studies import summaries
-from dpdpca_runtime.http.address import StudyAddress
 from dpdpca_runtime.http.client import ProxyClient
-from dpdpca_user_service.chains import create_chain
 from dpdpca_user_service.operations import cancel_study
 from dpdpca_user_service.stages import Stage
-from dpdpca_user_service.store.chains import ChainState
-from dpdpca_user_service.store.studies import StudyRow
-from dpdpca_user_service.work import make_key
-
-N, D = 1800, 3
-TERMS: dict[str, Any] = {
-    "epsilon": 4,
-    "delta": "0.00001",
-    "max_records": 5000,
-    "min_records": 10,
-    "missing": "midpoint",
-    "clip_norm": "1.73",
-}
-PRE: dict[str, Any] = {"release": "pre-study", "blocks": {"norms": "1"}, **TERMS}
-POLICY = "[study]\nmax_delta = 1e-5\nmin_owners = 2\n[budget]\nepsilon = 9\ndelta = 1e-4\n"
-
-
-class KeyMakers(InlineWorkers):
-    """A fresh toy key for every study, as in the product."""
-
-    def call(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
-        if function is make_key:
-            return make_key(TOY_BITS, args[1], KeyRules(TOY_BITS))
-        return super().call(function, *args, **options)
-
-
-class ManyKeys(UserWorld):
-    def new_workers(self) -> InlineWorkers:
-        return KeyMakers([])
-
-
-@dataclass
-class Scene:
-    """The three owners, each with its records registered as "patients"."""
-
-    chain: Chain
-
-    def address(self, row: StudyRow) -> StudyAddress:
-        return self.chain.address(row)
-
-    def follower(self, row: StudyRow, owner: int = 0, *, is_approved: bool = False) -> Follower:
-        records = Records(DataLocation(str(self.chain.data[owner])), "people")
-        return Follower(self.chain.desks[owner], self.address(row), records, is_approved=is_approved)
-
-    def turn(self, row: StudyRow) -> StudyRow:
-        self.chain.user.driver.advance(self.chain.user.row(row.id))
-        return self.chain.user.row(row.id)
-
-    def finish(self, row: StudyRow) -> StudyRow:
-        """The other owners join, and the data user has its result."""
-        for owner in (1, 2):
-            self.chain.join(row, owner)
-        return self.chain.user.advance_to(row, Stage.FITTED, Stage.PUBLISHED)
-
-    def shares(self, owner: int = 0) -> int:
-        """How many studies have a share of this owner."""
-        return len(self.chain.desks[owner].home.joined())
 
 
 @pytest.fixture
 def scene(world: ProxyWorld, tmp_path: Path) -> Iterator[Scene]:
-    user = ManyKeys(world, tmp_path / "user")
-    rng = np.random.default_rng(5)  # noqa: TID251  # data, not noise
-    shared = rng.normal(0, 0.25, (N, 1))
-    records = shared * [1.0, -0.7, 0.2] + rng.normal(0, 0.03, (N, D)) + [0.1, 0.2, 0.3]
-    made = Chain.make(world, user, tmp_path, np.clip(records, -1, 1))
-    for desk, data in zip(made.desks, made.data, strict=True):
-        desk.home.policy_path.write_text(POLICY)
-        desk.home.sources.add(RegisteredSource("patients", str(data), data_set="people"), {})
-    yield Scene(made)
-    user.service.close()
-
-
-def refused(act: Callable[[], object]) -> str:
-    with pytest.raises(DpdpcaError) as caught:
-        act()
-    return caught.value.slug
+    with three_owners(world, tmp_path) as made:
+        yield made
 
 
 def test_a_study_that_was_approved_is_joined_and_its_components_are_fetched(scene: Scene) -> None:
@@ -151,6 +70,10 @@ def test_later_rounds_are_joined_if_the_approval_covers_them(scene: Scene) -> No
     assert refused(follower.advance) == "not-approved"
     assert has_sent(follower.desk.home, scene.address(second))
     assert not has_sent(follower.desk.home, scene.address(other))
+    scene.chain.user.advance_to(scene.finish(second), Stage.PUBLISHED)
+    result = follower.advance()
+    assert result is not None
+    assert result.address == scene.address(second)
 
 
 @pytest.mark.parametrize("data_set", ["people", None])
@@ -243,97 +166,6 @@ def test_a_network_that_is_gone_is_waited_for(scene: Scene) -> None:
     assert sum(text.startswith("waiting:") for text in told) == 1  # the same reason is told once
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.nightly) for n in range(1, 20))])
-def test_a_whole_chain_survives_interruptions_at_random_points(
-    scene: Scene, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Three owners approve the first round. Every later run may end at any request or write."""
-    user, source = scene.chain.user, random.Random(seed)
-    base = {name: TERMS[name] for name in ("epsilon", "max_records", "min_records")} | {
-        "title": "A chain",
-        "purpose": "A test.",
-        "participants": "enrolled",
-        "min_owners": 2,
-        "features": [{"name": f"f{i}", "lower": -1, "upper": 1} for i in range(D)],
-        "closing": "when-complete",
-    }
-    service = user.service
-    chain_id = str(create_chain(service, json.dumps(base).encode(), "application/json", None)["id"])
-    interruptions = Interruptions(source, monkeypatch)
-    first: StudyAddress | None = None
-    results: dict[int, Result] = {}
-    for _ in range(600):
-        user.driver.advance_chain(service.chains.find(chain_id))
-        for row in service.store.unfinished():
-            user.driver.advance(row)
-        opened = [row for row in service.store.all() if row.stage is Stage.OPEN]
-        if first is None and opened:
-            first = scene.address(opened[0])
-            for desk in scene.chain.desks:
-                desk.home.followed.add(FollowedStudy(first, "patients", "people"))
-        is_done = service.chains.find(chain_id).state is ChainState.DONE
-        for owner, desk in enumerate(scene.chain.desks):
-            # There is little to see while the proxy and the data user work.
-            if first is not None and owner not in results and (opened or is_done or source.random() < 0.1):
-                # Each run is a new agent that knows nothing but the home.
-                with interruptions, suppress(Killed):
-                    for result in Agent(desk, {}).look():
-                        results[owner] = result
-        if is_done and len(results) == 3:
-            break
-    assert len(results) == 3, service.chains.find(chain_id).problem
-    assert interruptions.count >= 10
-    assert len({result.components.vectors.tobytes() for result in results.values()}) == 1
-    rounds = [row.known_study for row in service.store.all()]
-    assert len(rounds) >= 3
-    for desk in scene.chain.desks:
-        ledger = desk.home.ledger.read()
-        assert {spend.charge.study for spend in ledger.spends} <= set(rounds)
-        assert ledger.spent("people").releases == len(ledger.spends) == len(rounds)
-        assert desk.home.followed.all() == []
-
-
-class Killed(BaseException):
-    """The owner's process ended."""
-
-
-def killed(*_: object, **__: object) -> None:
-    raise Killed
-
-
-class Interruptions:
-    """Within this context the code ends, or its network, at a random request or write."""
-
-    def __init__(self, source: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count = 0
-        self._source, self._left, self._monkeypatch = source, -1, monkeypatch
-        self._owner = threading.current_thread()
-
-    def __enter__(self) -> None:
-        self._left = self._source.randrange(40)
-        with_network = self._source.random() < 0.3
-
-        def point(is_request: bool) -> None:
-            # The proxy writes in threads of its own, and must not die.
-            if is_request or threading.current_thread() is self._owner:
-                self._left -= 1
-                if self._left == 0:
-                    self.count += 1
-                    raise httpx.ConnectError("gone") if with_network and is_request else Killed
-
-        for place, name in ((os, "fsync"), (Path, "replace"), (httpx.Client, "send")):
-            act = getattr(place, name)
-
-            def acting(*args: Any, _act: Callable[..., Any] = act, _name: str = name, **options: Any) -> Any:
-                point(_name == "send")
-                return _act(*args, **options)
-
-            self._monkeypatch.setattr(place, name, acting)
-
-    def __exit__(self, *_: object) -> None:
-        self._monkeypatch.undo()
-
-
 def test_the_command_keeps_the_consent_and_continues_without_a_new_one(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -372,11 +204,6 @@ def test_a_refused_join_leaves_no_approval(scene: Scene) -> None:
 
     assert refused(act) == "budget-exceeded"
     assert desk.home.followed.all() == []
-
-
-def agent(desk: Desk) -> tuple[Agent, list[str]]:
-    told: list[str] = []
-    return Agent(replace(desk, say=told.append), {}), told
 
 
 def test_the_agent_runs_what_a_person_approved_and_nothing_else(scene: Scene) -> None:

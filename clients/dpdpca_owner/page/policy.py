@@ -1,0 +1,288 @@
+"""The policy as a form. It shows what a change would do before the change is saved.
+
+Only the values that the person changed are written. Comments, and parts that the form does not know, stay.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import ndiff
+from fractions import Fraction
+from hashlib import sha256
+from typing import Any, Final
+
+import tomlkit
+from starlette.requests import Request
+from starlette.responses import Response
+from tomlkit.items import Item
+
+from dpdpca_owner.actions import under_policy
+from dpdpca_owner.consent import ConsentSheet
+from dpdpca_owner.page.gate import Form
+from dpdpca_owner.page.office import Office
+from dpdpca_owner.page.render import go_to, page
+from dpdpca_owner.page.requests import refusals
+from dpdpca_owner.policy import DEFAULT_POLICY, Policy, load_policy, parse_policy
+from dpdpca_protocol.errors import UsageError, printable
+from dpdpca_protocol.privacy.mechanisms import MECHANISMS
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.wire.fields import decimal_text
+from dpdpca_runtime.files import write_private
+from dpdpca_runtime.text import load_text
+
+_REAL = re.compile(r"(0|[1-9][0-9]{0,17})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?")
+_WHOLE = re.compile(r"0|[1-9][0-9]{0,17}")
+_SHOWN = 40
+_EDITED = ("study", "budget", "data")
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A number in the table [study] of the policy."""
+
+    name: str
+    label: str
+    hint: str
+    is_whole: bool = True
+
+
+LIMITS: Final = (
+    Limit(
+        "max_epsilon",
+        "Largest ε of one study",
+        "1 is a strong guarantee; 10 is about the largest useful value.",
+        is_whole=False,
+    ),
+    Limit(
+        "max_delta",
+        "Largest δ of one study",
+        "It should be far below one in the number of your records, such as 0.00001.",
+        is_whole=False,
+    ),
+    Limit("max_features", "Most features", "A feature with levels counts once for each level."),
+    Limit("min_owners", "Fewest owners", "With two owners, each learns the other's noisy statistics."),
+    Limit("min_known_owners", "Fewest owners whose words you compared", "Only for blinded studies."),
+    Limit(
+        "min_records",
+        "Fewest records of all owners together",
+        "Only a masked study enforces it before the release.",
+    ),
+)
+CHOICES: Final = {
+    "releases": tuple(str(kind) for kind in ReleaseKind),
+    "mechanisms": tuple(each.name for each in MECHANISMS),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What the form holds: texts as the person typed them."""
+
+    limits: Mapping[str, str]
+    choices: Mapping[str, tuple[str, ...]]
+    unit: str
+    amount: str
+    delta: str
+    dataset: str
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One open request under the policy of now and under the changed one: reasons for a refusal, if any."""
+
+    sheet: ConsentSheet
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The part of a data set's budget that is spent, now and under the changed policy, from 0 up."""
+
+    data_set: str
+    before: float
+    after: float
+
+
+def show_policy(office: Office, request: Request) -> Response:
+    text = policy_text(office)
+    try:
+        policy = load_policy(office.desk.home.policy_path)
+    except UsageError as error:
+        return page("policy_broken", request, problem=str(error), lines=text.splitlines(), status=409)
+    return _form_page(office, request, values_of(policy), text)
+
+
+def change_policy(office: Office, request: Request, form: Form) -> Response:
+    """Show the effect of a change, or save the change whose effect the person saw."""
+    text, values = policy_text(office), read_values(form)
+    try:
+        changed = with_values(text, values)
+        policy = parse_policy(changed)
+    except UsageError as error:
+        return _form_page(office, request, values, text, problem=error.problem, status=400)
+    seen = sha256(f"{len(text)}\n{text}{changed}".encode()).hexdigest()
+    if form.get("act") == ("save",) and form.get("seen") == (seen,):
+        write_private(office.desk.home.policy_path, changed.encode())
+        office.forget_inbox()
+        office.wake()
+        return go_to(request, "/policy?saved")
+    return page(
+        "policy_effect",
+        request,
+        values=values,
+        choices=CHOICES,
+        changes=list(_changes(text, changed)),
+        effects=list(effects(office, policy)),
+        left=list(_left(office, policy)),
+        budget=float(policy.budget.epsilon_of(policy.budget.rho)),
+        delta=float(policy.budget.delta),
+        seen=seen,
+        is_changed=text != changed,
+    )
+
+
+def policy_text(office: Office) -> str:
+    path = office.desk.home.policy_path
+    return load_text(path) if path.exists() else DEFAULT_POLICY
+
+
+def values_of(policy: Policy) -> Values:
+    budget = policy.budget
+    is_epsilon = budget.epsilon is not None
+    return Values(
+        {limit.name: _shown(getattr(policy, limit.name)) for limit in LIMITS},
+        {name: tuple(getattr(policy, name)) for name in CHOICES},
+        "epsilon" if is_epsilon else "rho",
+        _shown(budget.rho if budget.epsilon is None else budget.epsilon),
+        _shown(budget.delta),
+        policy.dataset or "",
+    )
+
+
+def read_values(form: Form) -> Values:
+    def text(name: str) -> str:
+        return (form.get(name) or ("",))[0].strip()
+
+    return Values(
+        {limit.name: text(limit.name) for limit in LIMITS},
+        {
+            name: tuple(each for each in known if each in form.get(name, ()))
+            for name, known in CHOICES.items()
+        },
+        text("unit"),
+        text("amount"),
+        text("delta"),
+        text("dataset"),
+    )
+
+
+def with_values(text: str, values: Values) -> str:
+    """The policy file `text` with the values that differ from it, and everything else as it is.
+
+    Raises:
+        UsageError: `bad-policy`, a value is no number or no choice of the form.
+    """
+    before, document = values_of(parse_policy(text)), tomlkit.parse(text)
+    for limit in LIMITS:
+        given = values.limits[limit.name]
+        number = _number(given, limit.label, is_whole=limit.is_whole)
+        if Fraction(given) != Fraction(before.limits[limit.name]):
+            _table(document, "study")[limit.name] = number
+    for name in CHOICES:
+        if set(values.choices[name]) != set(before.choices[name]):
+            _table(document, "study")[name] = list(values.choices[name])
+    _set_budget(document, before, values)
+    if values.dataset != before.dataset:
+        data = _table(document, "data")
+        if values.dataset:
+            data["dataset"] = values.dataset
+        else:
+            del data["dataset"]
+    return tomlkit.dumps(document)
+
+
+def effects(office: Office, policy: Policy) -> Iterator[Effect]:
+    """Every open request under the policy of now and under `policy`."""
+    registered = {source.counts_in(policy) for source in office.sources()}
+    data_set = registered.pop() if len(registered) == 1 else None
+    for each in office.inbox()[1].requests:
+        after = under_policy(office.desk, each.sheet, policy, data_set)
+        yield Effect(each.sheet, refusals(each.sheet), refusals(after))
+
+
+def _form_page(
+    office: Office,
+    request: Request,
+    values: Values,
+    text: str,
+    *,
+    problem: str | None = None,
+    status: int = 200,
+) -> Response:
+    return page(
+        "policy",
+        request,
+        status=status,
+        limits=LIMITS,
+        choices=CHOICES,
+        values=values,
+        problem=problem,
+        others=_others(text),
+        path_shown=str(office.desk.home.policy_path),
+        is_saved="saved" in request.query_params,
+    )
+
+
+def _others(text: str) -> Sequence[str]:
+    """The lines of the tables that the form does not edit."""
+    document = tomlkit.parse(text)
+    rest = tomlkit.document()
+    for name in document:
+        if name not in _EDITED:
+            rest[name] = document[name]
+    return tomlkit.dumps(rest).strip().splitlines()
+
+
+def _set_budget(document: tomlkit.TOMLDocument, before: Values, values: Values) -> None:
+    if values.unit not in ("epsilon", "rho"):
+        raise UsageError("bad-policy", "the budget is set either as ε or as ρ")
+    amount = _number(values.amount, "The budget", is_whole=False)
+    delta = _number(values.delta, "δ of the budget", is_whole=False)
+    if (values.unit, Fraction(values.amount)) != (before.unit, Fraction(before.amount)):
+        budget = _table(document, "budget")
+        budget.pop("rho" if values.unit == "epsilon" else "epsilon", None)
+        budget[values.unit] = amount
+    if Fraction(values.delta) != Fraction(before.delta):
+        _table(document, "budget")["delta"] = delta
+
+
+def _table(document: tomlkit.TOMLDocument, name: str) -> Any:
+    if name not in document:
+        document[name] = tomlkit.table()
+    return document[name]
+
+
+def _number(given: str, label: str, *, is_whole: bool) -> Item:
+    if (_WHOLE if is_whole else _REAL).fullmatch(given) is None:
+        what = "a whole number, such as 3" if is_whole else "a number, such as 0.5 or 1e-5"
+        raise UsageError("bad-policy", f"{label}: '{printable(given, _SHOWN)}' is not {what}")
+    return tomlkit.value(given)
+
+
+def _shown(value: Fraction | int) -> str:
+    return str(value) if isinstance(value, int) else decimal_text(value)
+
+
+def _changes(before: str, after: str) -> Iterator[tuple[str, str]]:
+    """The lines that differ: a sign and the line."""
+    for line in ndiff(before.splitlines(), after.splitlines()):
+        if line[:2] in ("+ ", "- "):
+            yield line[0], line[2:]
+
+
+def _left(office: Office, policy: Policy) -> Iterator[Left]:
+    ledger, before = office.desk.home.ledger.read(), office.desk.home.policy().budget
+    for name in ledger.data_sets:
+        spent = ledger.spent(name).rho
+        yield Left(name, float(spent / before.rho), float(spent / policy.budget.rho))

@@ -1,0 +1,167 @@
+"""A whole study through the pages of three agents, in a real browser, as three data managers would do it.
+
+Each owner enrols and registers its records by command. Everything else happens on its page.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from federation import warm
+from federation.processes import Server, wait_for
+from federation.records import draft, patients, write_csv
+from federation.world import Federation, Owner
+from web_browser import Browser, answers, started_browser
+
+from dpdpca_cli.federation.processes import free_port
+
+SIZES = (400, 301, 350)
+PAGES = ("/", "/studies", "/ledger", "/words", "/policy")
+
+
+class Agent(Server):
+    """`owner serve`, ready once it has written the link to its page."""
+
+    owner: Owner
+
+    def _is_ready(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log.read_text()
+        return answers(f"{self.url}/page.css")
+
+    def start(self) -> None:
+        self.process = warm.start(self.arguments, self.environment, self.log)
+        wait_for(self._is_ready, f"{self.name} is ready", 180)
+
+    @property
+    def link(self) -> str:
+        done = self.owner.run("owner", "serve", "--link")
+        assert done.status == 0, done.err
+        return done.out.strip()
+
+
+@dataclass
+class Scene:
+    """A study that asks for three owners, each with an agent."""
+
+    federation: Federation
+    study: str
+    agents: list[Agent]
+    pictures: Path
+
+
+@pytest.fixture(scope="module")
+def scene(federation: Federation, tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    folder = tmp_path_factory.mktemp("agents")
+    owners = federation.owners(3)
+    agents = []
+    for seed, (owner, size) in enumerate(zip(owners, SIZES, strict=True)):
+        data = write_csv(folder / f"{seed}.csv", patients(size, seed))
+        owner.ask("owner", "data", "add", "patients", "--data", data)
+        port = free_port()
+        words = owner.serve("--port", str(port), "--every", "1")
+        log = federation.logs / f"agent-{seed}.log"
+        agent = Agent(f"agent of {owner.name}", words, owner.environment, log, f"http://127.0.0.1:{port}")
+        agent.owner = owner
+        federation.serve(agent)
+        agents.append(agent)
+    study = federation.user.create_study(
+        draft(participants=[owner.name for owner in owners], closing="when-complete")
+    )
+    return Scene(federation, study, agents, folder)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with started_browser(tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+def sign_in(browser: Browser, agent: Agent) -> str:
+    """Open the agent's link. Returns the address above all of its pages."""
+    browser.open(agent.link)
+    assert "token" not in browser.url
+    assert browser.url.startswith(agent.url)
+    return browser.url.rstrip("/")
+
+
+def approve(browser: Browser, agent: Agent) -> str:
+    """The data manager opens the link, reads the request, and approves it."""
+    root = sign_in(browser, agent)
+    browser.click("article h3 a")
+    browser.click("form[action$='/approve'] button")
+    assert browser.url == f"{root}/studies"
+    return root
+
+
+def test_a_study_is_read_approved_and_followed_in_the_browser(
+    scene: Scene, browser: Browser, tmp_path: Path
+) -> None:
+    first, second, third = scene.agents
+    browser.pretend_screen(1280, 900)
+    root = sign_in(browser, first)
+    assert "Blood pressure and stature" in browser.source
+    picture(browser, scene, "requests")
+    browser.click("article h3 a")
+    sheet = browser.url
+    browser.click("form[action$='/dry-run'] button")
+    browser.wait_for("return document.body.innerText.includes('records were read')", 120)
+    assert f"{SIZES[0]} records were read" in browser.ask("return document.body.innerText")
+    picture(browser, scene, "sheet")
+    browser.click("form[action$='/approve'] button")
+    assert browser.url == f"{root}/studies"
+    browser.wait_for("return document.body.innerText.includes('The proxy has the share')", 120)
+    picture(browser, scene, "studies")
+
+    approve(browser, second)
+    with started_browser(tmp_path / "plain profile", scripts=False) as plain:
+        root_of_third = approve(plain, third)
+        plain.open(f"{root_of_third}/studies")
+        assert "Blood pressure and stature" in plain.source
+
+    scene.federation.user.wait_state(scene.study, "published", seconds=240)
+    for agent in scene.agents:
+        path = agent.owner.home / "studies" / scene.study / "components.npz"
+        wait_for(path.exists, f"{agent.name} has the components", 120)
+    browser.open(f"{root}/studies")
+    browser.wait_for("return document.querySelector('a[href$=\"/components\"]') !== null", 60)
+    browser.click("a[href$='/components']")
+    assert "Component 1" in browser.source
+    picture(browser, scene, "components")
+    for path in PAGES:
+        browser.open(root + path)
+        picture(browser, scene, path.strip("/") or "requests after")
+    browser.open(f"{root}/policy")
+    browser.fill("#max_epsilon", "1")
+    browser.click("button.main")
+    assert "1000" in browser.source
+    picture(browser, scene, "policy effect")
+    browser.click("button.main")
+    assert browser.url == f"{root}/policy?saved"
+    assert re.search(r"^max_epsilon = 1$", (first.owner.home / "policy.toml").read_text(), re.MULTILINE)
+    browser.open(sheet)
+    assert "Approve this study" not in browser.source  # it is over
+    assert browser.complaints() == []
+
+
+def picture(browser: Browser, scene: Scene, name: str) -> None:
+    """The page on a desk and on a phone, in light and in dark. It never scrolls sideways."""
+    for label, width, dark in (("desk", 1280, False), ("phone", 390, False), ("dark", 1280, True)):
+        browser.pretend_screen(width, 900, dark=dark)
+        browser.save_picture(scene.pictures / f"{name} {label}.png")
+    browser.pretend_screen(320, 700)
+    width, inside = browser.ask("return [document.documentElement.scrollWidth, innerWidth]")
+    assert width <= inside, f"{name} is {width} wide on a screen of 320"
+    browser.pretend_screen(1280, 900)
+
+
+def test_an_agent_and_its_page_end_together(scene: Scene) -> None:
+    for agent in scene.agents:
+        link = agent.owner.home / "page-link.json"
+        assert link.stat().st_mode & 0o777 == 0o600
+        agent.stop()
+        assert not link.exists()
+        assert not answers(f"{agent.url}/page.css")
+        assert agent.owner.run("owner", "serve", "--link").status == 1
