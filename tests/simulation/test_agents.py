@@ -463,9 +463,9 @@ def game(parties: Parties, seed: int, patch: pytest.MonkeyPatch) -> Iterator[Gam
     """Three owners of records of six features, enrolled at a new proxy."""
     source = random.Random(seed)
     with quick_folder() as folder:
-        world = ProxyWorld(
-            folder / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof
-        )
+        owners = list(parties.owners)
+        world = QuietWorld(folder / "proxy", parties.user, owners, parties.secret, parties.proof)
+        world.time = HandClock()
         world.settings |= {"party_requests": 1_000_000, "address_requests": 1_000_000}
         world.start()
         world.enrol_all()
