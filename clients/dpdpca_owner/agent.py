@@ -1,7 +1,8 @@
 """The owner's agent: follows every study that a person has approved to be followed.
 
-The agent decides nothing. It joins the study that a person approved, and the later rounds that this approval
-covers. It may be stopped at any moment: everything that it knows is in the home.
+The agent decides nothing. It joins the study that a person approved, or a rule that a person wrote into the
+policy (`approving`), and the later rounds that this approval covers. It may be stopped at any moment:
+everything that it knows is in the home.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -9,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from dpdpca_owner.actions import Desk
+from dpdpca_owner.approving import approve_inbox
 from dpdpca_owner.followed import FollowedStudy
 from dpdpca_owner.following import FINAL, LOOK_SECONDS, Follower, Records, Result
 from dpdpca_owner.home import OwnerHome
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, PolicyError
 from dpdpca_runtime.files import private_dir
-from dpdpca_runtime.http.address import StudyAddress
 from dpdpca_runtime.locks import locked
 
 
@@ -40,7 +41,7 @@ class Agent:
     desk: Desk
     environment: Mapping[str, str]
     _followers: dict[FollowedStudy, Follower] = field(default_factory=dict)
-    _told: dict[StudyAddress, str] = field(default_factory=dict)
+    _told: dict[str, str] = field(default_factory=dict)
 
     def run(self, sleep: Callable[[float], object]) -> None:
         """Work until `sleep` or the process ends it."""
@@ -50,16 +51,17 @@ class Agent:
 
     def look(self) -> list[Result]:
         """Do all that can be done now. A study that fails does not hold up the others, and is tried again."""
+        self._approve_by_rule()
         results = []
         for followed in self.desk.home.followed.all():
             try:
                 result = self._follower(followed).advance()
             except (DpdpcaError, OSError) as error:
-                self._tell_once(followed.address, str(error))
+                self._tell_once(str(followed.address), str(error))
                 if isinstance(error, DpdpcaError) and error.slug in FINAL:
                     self._forget(followed)
                 continue
-            self._told.pop(followed.address, None)
+            self._told.pop(str(followed.address), None)
             if result is not None:
                 self._forget(followed)
                 self.desk.say(f"{result.address}: the components are in {result.path}")
@@ -87,7 +89,15 @@ class Agent:
         self.desk.home.followed.remove(followed.address)
         self._followers.pop(followed, None)
 
-    def _tell_once(self, address: StudyAddress, problem: str) -> None:
-        if self._told.get(address) != problem:
-            self._told[address] = problem
-            self.desk.say(f"{address}: {problem}")
+    def _approve_by_rule(self) -> None:
+        try:
+            for each in approve_inbox(self.desk, self._tell_once):
+                self.desk.say(f"{each.address}: '{each.title}' is approved by the rule '{each.rule}'")
+            self._told.pop("approval by rule", None)
+        except (DpdpcaError, OSError) as error:
+            self._tell_once("approval by rule", str(error))
+
+    def _tell_once(self, place: str, problem: str) -> None:
+        if self._told.get(place) != problem:
+            self._told[place] = problem
+            self.desk.say(f"{place}: {problem}")

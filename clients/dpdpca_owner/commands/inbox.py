@@ -55,6 +55,8 @@ def request_text(request: "Request") -> str:
         lines.append(f"  chain    {covered}; this round takes {float(sheet.chain.share):.4%} of the total")
     lines += [f"  policy   REFUSED: {line.text}" for line in sheet.judged if not line.holds]
     lines += [f"  until    {manifest.closes_at:%Y-%m-%d %H:%M} UTC", f"  yours    {_SHARES[request.share]}"]
+    if request.rule is not None:
+        lines.append(f"  rule     approved by the rule '{request.rule}'")
     if request.declined is not None:
         told = "" if request.declined.is_told else "; the data user is not told yet: decline again"
         lines.append(f"  declined you declined on {request.declined.time[:10]}{told}")
