@@ -374,7 +374,8 @@ def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher
             if blinded:
                 check_not_recovered(book.ledger, desk.owner)
             charge, content = _charge(desk, opened), prepared.contribution.content
-            paid = reserve(book.ledger, charge, content, prepared.data_set, policy.budget, book.time)
+            rounds = opened.manifest.pre_studies if prepared.is_approved else ()
+            paid = reserve(book.ledger, charge, content, prepared.data_set, policy.budget, book.time, rounds)
             desk.home.approvals.approve(opened.manifest, book.ledger)
             book.record(paid)
         folder.save_reading(prepared.reading)

@@ -1,7 +1,8 @@
 """The owner's agent: follows every study that a person has approved to be followed.
 
-The agent decides nothing. It joins the study that a person approved, and the later rounds that this approval
-covers. It may be stopped at any moment: everything that it knows is in the home.
+The agent decides nothing. It joins the study that a person approved, or a rule that a person wrote into the
+policy (`approving`), and the later rounds that this approval covers. It may be stopped at any moment:
+everything that it knows is in the home.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -9,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 
 from dpdpca_owner.actions import Desk
+from dpdpca_owner.approving import approve_inbox
 from dpdpca_owner.followed import FollowedStudy
 from dpdpca_owner.following import FINAL, LOOK_SECONDS, Follower, Joined, Records, Result
 from dpdpca_owner.home import OwnerHome
@@ -18,6 +20,9 @@ from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_runtime.files import private_dir
 from dpdpca_runtime.http.address import StudyAddress
 from dpdpca_runtime.locks import locked
+
+Place = StudyAddress | str | None
+"""Where a problem is: a study, something that a text names, or the agent as a whole."""
 
 _PROBE_SECONDS = 2.0
 """Longer than `is_agent_running` holds the lock."""
@@ -57,7 +62,7 @@ class Agent:
         passphrase: of the keys. `dpdpca owner rotate` protects new keys with the same one.
         news: receives each share that a proxy has received, and each study's components.
         watching: makes the receiver of the progress of each share.
-        problems: why a study cannot go on now; under None, why none can.
+        problems: why a study, a proxy or the approval by rule cannot go on now; under None, why nothing can.
     """
 
     desk: Desk
@@ -65,7 +70,7 @@ class Agent:
     passphrase: bytes | None = field(default=None, repr=False)
     news: Callable[[Joined | Result], None] = lambda news: None
     watching: Callable[[Manifest], Watcher] = lambda manifest: Watcher()
-    problems: dict[StudyAddress | None, str] = field(default_factory=dict)
+    problems: dict[Place, str] = field(default_factory=dict)
     _followers: dict[FollowedStudy, Follower] = field(default_factory=dict)
 
     def run(self, sleep: Callable[[float], object], every_seconds: float = LOOK_SECONDS) -> None:
@@ -82,6 +87,7 @@ class Agent:
         results: list[Result] = []
         try:
             self._take_new_keys()
+            self._approve_by_rule()
             all_followed = self.desk.home.followed.all()
         except (DpdpcaError, OSError) as error:
             self._tell_once(None, f"the agent does nothing until this is mended: {error}")
@@ -139,7 +145,15 @@ class Agent:
         self.desk.home.followed.remove(followed.address)
         self._followers.pop(followed, None)
 
-    def _tell_once(self, address: StudyAddress | None, problem: str) -> None:
-        if self.problems.get(address) != problem:
-            self.problems[address] = problem
-            self.desk.say(problem if address is None else f"{address}: {problem}")
+    def _approve_by_rule(self) -> None:
+        try:
+            for each in approve_inbox(self.desk, self._tell_once):
+                self.desk.say(f"{each.address}: '{each.title}' is approved by the rule '{each.rule}'")
+            self.problems.pop("approval by rule", None)
+        except (DpdpcaError, OSError) as error:
+            self._tell_once("approval by rule", str(error))
+
+    def _tell_once(self, place: Place, problem: str) -> None:
+        if self.problems.get(place) != problem:
+            self.problems[place] = problem
+            self.desk.say(problem if place is None else f"{place}: {problem}")

@@ -198,7 +198,7 @@ class Follower:
 
     def _terms(self, client: ProxyClient) -> Manifest:
         encoded = self.desk.home.study(self.address.study).manifest()
-        manifest = _read(encoded or client.manifest(self.address.study), self.address.study)
+        manifest = read_manifest(encoded or client.manifest(self.address.study), self.address.study)
         if manifest is None:
             raise IntegrityError(
                 "wrong-study", "the manifest does not belong to this study id", "tell the proxy's operator"
@@ -213,7 +213,7 @@ class Follower:
         for facts in client.inbox():
             if facts.study in self._unrelated:
                 continue
-            manifest = _read(client.manifest(facts.study), facts.study)
+            manifest = read_manifest(client.manifest(facts.study), facts.study)
             if manifest is not None and _is_round(manifest, terms):
                 yield manifest
             else:
@@ -224,7 +224,7 @@ class Follower:
         for folder in self.desk.home.joined():
             with suppress(IntegrityError):  # a damaged folder of another study
                 encoded = folder.manifest()
-                manifest = None if encoded is None else _read(encoded, folder.study)
+                manifest = None if encoded is None else read_manifest(encoded, folder.study)
                 is_here = joined_at(folder).proxy == self.address.proxy
                 if is_here and manifest is not None and _is_round(manifest, terms):
                     yield manifest
@@ -298,7 +298,7 @@ def share_at(home: OwnerHome, address: StudyAddress) -> ShareState:
     """What this machine knows of its share in the study; see `inbox.share_state`."""
     folder = home.study(address.study)
     encoded = folder.manifest()
-    manifest = None if encoded is None else _read(encoded, address.study)
+    manifest = None if encoded is None else read_manifest(encoded, address.study)
     return ShareState.ABSENT if manifest is None else share_state(folder, manifest.proxy.ed25519)
 
 
@@ -313,7 +313,7 @@ def is_passing(error: DpdpcaError) -> bool:
 
 
 @lru_cache(maxsize=16)
-def _read(encoded: bytes, study: StudyId) -> Manifest | None:
+def read_manifest(encoded: bytes, study: StudyId) -> Manifest | None:
     """A manifest that its data user signed and whose digest is `study`, else None. It decides only whether a
     study is looked at: `open_study` verifies the rest."""
     with suppress(DpdpcaError):

@@ -112,8 +112,24 @@ class OwnerHome:
         return replace(owner, key=key)
 
     def policy(self) -> Policy:
-        """The owner's policy. Raises UsageError `bad-policy` if its file is not a valid policy."""
-        return load_policy(self.policy_path)
+        """The owner's policy.
+
+        Raises:
+            UsageError: `bad-policy`, its file is not a valid policy, or a rule names a source that is not
+                registered.
+        """
+        policy = load_policy(self.policy_path)
+        for rule in policy.rules:
+            try:
+                self.sources.find(rule.source)
+            except (NotFoundError, UsageError) as error:
+                raise UsageError(
+                    "bad-policy",
+                    f"{self.policy_path}: the rule '{rule.name}' names the source '{rule.source}', which is"
+                    " not registered",
+                    "register it with: dpdpca owner data add; or correct the rule",
+                ) from error
+        return policy
 
     def study(self, study: StudyId) -> StudyFolder:
         return StudyFolder(self.path / "studies" / study.hex(), study)

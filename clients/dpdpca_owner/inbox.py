@@ -28,11 +28,13 @@ class Request:
         sheet: the consent sheet, without a dry run.
         share: what this machine knows of this owner's share.
         declined: the word by which a person declined the study here, or None.
+        rule: the name of the rule that has approved the study, or None.
     """
 
     sheet: ConsentSheet
     share: ShareState
     declined: Declined | None = None
+    rule: str | None = None
 
     @property
     def ledger_line(self) -> str:
@@ -66,6 +68,7 @@ class Request:
             "declined": None
             if self.declined is None
             else {"time": self.declined.time, "why": self.declined.why, "is_told": self.declined.is_told},
+            "rule": self.rule,
             "chain": None
             if chain is None
             else {
@@ -106,7 +109,7 @@ def read_inbox(desk: Desk) -> Inbox:
     Raises:
         IntegrityError: the ledger is refused, or the file of a registered source is damaged.
     """
-    desk.home.ledger.read()
+    by_rule = desk.home.ledger.read().by_rule
     policy = desk.home.policy()
     registered = {source.counts_in(policy) for source in desk.home.sources.all()}
     data_set = registered.pop() if len(registered) == 1 else None
@@ -124,7 +127,9 @@ def read_inbox(desk: Desk) -> Inbox:
             try:
                 sheet = review(desk, address, None, data_set)
                 folder, proxy = desk.home.study(facts.study), sheet.manifest.proxy.ed25519
-                requests.append(Request(sheet, share_state(folder, proxy), folder.declined()))
+                approval = by_rule.get(facts.study)
+                rule = None if approval is None else approval.name
+                requests.append(Request(sheet, share_state(folder, proxy), folder.declined(), rule))
             except DpdpcaError as error:
                 unread.append(UnreadRequest(str(address), error))
     return Inbox(tuple(requests), tuple(unread))

@@ -15,6 +15,8 @@ from typing import Any
 
 from dpdpca_owner.accounts.budget import Budget
 from dpdpca_owner.accounts.charge import DATA_SET_NAME
+from dpdpca_owner.known_parties import Recognised, read_recognised
+from dpdpca_owner.rules import Rule, read_rules
 from dpdpca_protocol.errors import MessageError, PolicyError, UsageError
 from dpdpca_protocol.privacy.mechanisms import MECHANISMS
 from dpdpca_protocol.study import ReleaseKind
@@ -31,15 +33,12 @@ from dpdpca_protocol.wire.fields import (
     real_of,
     refused,
 )
-from dpdpca_protocol.wire.signing import hex_bytes
 from dpdpca_runtime.files import may_others_write
 from dpdpca_runtime.text import load_text
-from dpdpca_runtime.words import fingerprint_words
 
 _NAME = 200
 _MOST = 10_000
 _MOST_REAL = 10**30
-_WORDS = 12
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -76,21 +75,24 @@ delta = 1e-6
 # name = "Hospital B"
 # ed25519 = "64 hex digits"
 # words = "twelve words"
+
+# Approval by rule. Without a rule, the agent (dpdpca owner serve) joins nothing that nobody has approved.
+# With one, it also approves studies of these data users for the records of one registered source, without
+# asking. All lines above still apply. A masked study always needs a person. So does a blinded study in which
+# you have compared the words of too few owners. The ledger records each approval with the rule.
+# [[rule]]
+# name = "blood pressure studies"
+# source = "patients"           # see: dpdpca owner data list
+# max_epsilon = 0.5             # the most for one study, or for all rounds of a chain together
+# max_delta = 1e-6
+# month_epsilon = 1             # the most in a calendar month (UTC): the sum over all studies
+# month_delta = 2e-6
+# releases = ["pre-study", "joint", "pairs"]   # a chain needs all three
+# min_owners = 3
+# [[rule.user]]                 # a data user, by its key or by its words; repeat the table for each
+# name = "Institute"
+# words = "twelve words"
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Recognised:
-    """An owner that this owner knows, by its raw Ed25519 key or by the words of that key."""
-
-    name: str
-    ed25519: bytes | None
-    words: str | None
-
-    def is_key(self, ed25519: bytes) -> bool:
-        return (
-            ed25519 == self.ed25519 if self.ed25519 is not None else fingerprint_words(ed25519) == self.words
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,7 @@ class Policy:
         budget: for all studies on the same records together.
         dataset: the name of the one data set to which all records belong, or None.
         recognised: the owners that count towards `min_owners`; None if every owner counts.
+        rules: by which the agent may approve studies.
     """
 
     max_epsilon: Fraction
@@ -129,6 +132,7 @@ class Policy:
     budget: Budget
     dataset: str | None
     recognised: tuple[Recognised, ...] | None
+    rules: tuple[Rule, ...] = ()
 
     def judge(
         self, manifest: Manifest, owner: bytes, compared: Collection[bytes] = ()
@@ -235,14 +239,14 @@ def parse_policy(text: str) -> Policy:
     except tomllib.TOMLDecodeError as error:
         raise UsageError("bad-policy", "the policy is not valid TOML") from error
     try:
-        return _read(body)
+        return _read(body, text)
     except (MessageError, PolicyError, UsageError) as error:
         raise UsageError("bad-policy", error.problem) from error
 
 
-def _read(body: Mapping[str, Any]) -> Policy:
+def _read(body: Mapping[str, Any], text: str) -> Policy:
     default = tomllib.loads(DEFAULT_POLICY, parse_float=Decimal)
-    check_members(body, "the policy", (), ("study", "budget", "data", "recognised"))
+    check_members(body, "the policy", (), ("study", "budget", "data", "recognised", "rule"))
     given = body.get("study", {})
     check_members(given, "[study]", (), default["study"])
     study = default["study"] | given
@@ -250,18 +254,20 @@ def _read(body: Mapping[str, Any]) -> Policy:
     check_members(data, "[data]", (), ("dataset",))
     name = data.get("dataset")
     recognised = body.get("recognised")
+    min_owners = read_integer(study["min_owners"], "min_owners", 1, MAX_OWNERS)
     return Policy(
         max_epsilon=_positive(study["max_epsilon"], "max_epsilon"),
         max_delta=_positive(study["max_delta"], "max_delta"),
         max_features=read_integer(study["max_features"], "max_features", 1, MAX_ENCODED_FEATURES),
-        min_owners=read_integer(study["min_owners"], "min_owners", 1, MAX_OWNERS),
+        min_owners=min_owners,
         min_known_owners=read_integer(study["min_known_owners"], "min_known_owners", 0, MAX_OWNERS),
         min_records=read_integer(study["min_records"], "min_records", 1),
         releases=_names(study["releases"], "releases", [*ReleaseKind]),
         mechanisms=_names(study["mechanisms"], "mechanisms", [each.name for each in MECHANISMS]),
         budget=_budget(body.get("budget", default["budget"]), default["budget"]),
         dataset=None if name is None else read_text(name, "dataset", DATA_SET_NAME),
-        recognised=None if recognised is None else _recognised(recognised),
+        recognised=None if recognised is None else read_recognised(recognised, "recognised"),
+        rules=read_rules(body.get("rule", []), text, min_owners),
     )
 
 
@@ -273,26 +279,6 @@ def _budget(given: Any, default: Mapping[str, Any]) -> Budget:
     if "epsilon" in given:
         malformed("[budget]", "set by either epsilon or rho, not by both")
     return Budget.of_rho(_positive(given["rho"], "rho"), delta)
-
-
-def _recognised(given: Any) -> tuple[Recognised, ...]:
-    known = []
-    for index, entry in enumerate(read_list(given, "recognised", _MOST)):
-        where = f"recognised[{index}]"
-        check_members(entry, where, ("name",), ("ed25519", "words"))
-        key, words = entry.get("ed25519"), entry.get("words")
-        if (key is None) == (words is None):
-            malformed(where, "a name and either ed25519 or words")
-        if words is not None and len(read_text(words, f"{where}.words", _NAME).split()) != _WORDS:
-            malformed(f"{where}.words", f"{_WORDS} words")
-        known.append(
-            Recognised(
-                read_text(entry["name"], f"{where}.name", _NAME),
-                None if key is None else hex_bytes(key, 32, f"{where}.ed25519"),
-                None if words is None else " ".join(words.split()),
-            )
-        )
-    return tuple(known)
 
 
 def _at_most(slug: str, what: str, value: Fraction, most: Fraction) -> PolicyLine:

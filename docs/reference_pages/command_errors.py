@@ -367,6 +367,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     ),
     "rotation-broken": ("A chain of key rotations is invalid.", "Ask the proxy's operator."),
     "row-too-large": ("A row has values that are too large to be projected.", "Leave out the row."),
+    "rule-exceeded": (
+        "The month of a rule has no room for another study.",
+        "Join the study yourself, or wait for the next month.",
+    ),
     "share-withdrawn": (
         "This owner has withdrawn its share of a study that was followed.",
         "To take part again, join that study while it is open.",

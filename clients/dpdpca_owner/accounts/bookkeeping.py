@@ -7,15 +7,15 @@ study's manifest.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from dpdpca_owner.accounts.budget import Budget, rational_text
-from dpdpca_owner.accounts.charge import Charge, Content, Spend, SpendState, charge_body
+from dpdpca_owner.accounts.charge import Charge, Content, RuleApproval, Spend, SpendState, charge_body
 from dpdpca_owner.accounts.entries import Batch, Entry
 from dpdpca_owner.accounts.ledger import Ledger, check_fits
-from dpdpca_protocol.errors import AuthenticationError, ConflictError, UsageError
+from dpdpca_protocol.errors import AuthenticationError, ConflictError, PolicyError, UsageError
 from dpdpca_protocol.messages.share import CohortMember, Receipt, cohort_digest
 from dpdpca_protocol.messages.study_messages import Opened, StudyAct
 from dpdpca_protocol.messages.transcript import verify_transcript
@@ -84,7 +84,13 @@ def place(ledger: Ledger, study: StudyId, fingerprint: Digest | None, named: str
 
 
 def reserve(
-    ledger: Ledger, charge: Charge, content: Content, named: str | None, budget: Budget, time: str
+    ledger: Ledger,
+    charge: Charge,
+    content: Content,
+    named: str | None,
+    budget: Budget,
+    time: str,
+    approved_rounds: Sequence[StudyId] = (),
 ) -> list[Entry]:
     """The entries that must be on disk before any part of a share is sent.
 
@@ -95,6 +101,8 @@ def reserve(
         named: the data set that the owner names for the records, or None to recognise them.
         budget: the budget in force now.
         time: now, RFC 3339 UTC.
+        approved_rounds: the earlier rounds whose approval covers the study. If a rule approved them, the
+            entries say that it approved this round too.
 
     Raises:
         PolicyError: `budget-exceeded`.
@@ -117,6 +125,46 @@ def reserve(
         batch.add("merge", {"data_set": placement.data_set, "merged": merged})
     if not is_paid:
         batch.add("reserve", charge_body(charge, placement.data_set))
+    by_rule = [ledger.by_rule.get(each) for each in approved_rounds]
+    if by_rule and by_rule[0] and all(by_rule) and charge.study not in ledger.by_rule:
+        batch.add("rule", replace(by_rule[0], study=charge.study).to_body())
+    return batch.entries
+
+
+def approve_by_rule(
+    ledger: Ledger, approval: RuleApproval, month_epsilon: Fraction, month_delta: Fraction, time: str
+) -> list[Entry]:
+    """The entry that must be on disk before anything follows from an approval by rule.
+
+    Args:
+        ledger: the ledger so far.
+        approval: of a study that is no later round of a chain.
+        month_epsilon, month_delta: the most that the rule approves in a calendar month.
+        time: now, RFC 3339 UTC. The month is that of the entry.
+
+    Raises:
+        PolicyError: `rule-exceeded`.
+    """
+    batch = _batch(ledger, time)
+    if approval.study in ledger.by_rule:
+        return batch.entries
+    batch.add("rule", approval.to_body())
+    month = batch.entries[0].time[: len("2026-11")]
+    epsilon, delta = ledger.approved_by_rule(approval.name, month)
+    if epsilon + approval.epsilon > month_epsilon or delta + approval.delta > month_delta:
+        raise PolicyError(
+            "rule-exceeded",
+            f"with this study, the rule '{approval.name}' would have approved ε ="
+            f" {float(epsilon + approval.epsilon):.6g} and δ = {float(delta + approval.delta):.3g} in {month}"
+            f" (limits: {float(month_epsilon):.6g} and {float(month_delta):.3g})",
+            "decide yourself, or wait for the next month",
+        )
+    if ledger.recovered_at is not None and ledger.recovered_at.startswith(month):
+        raise PolicyError(
+            "rule-exceeded",
+            f"the ledger was recovered in {month}, so nobody knows what rules had approved in this month",
+            "decide yourself, or wait for the next month",
+        )
     return batch.entries
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 from dpdpca_owner.accounts.budget import NOT_KNOWN, Cost, rational_text, read_rational
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.statements import round_privacy
-from dpdpca_protocol.wire.fields import decimal_text, read_decimal, read_text, read_time, time_text
+from dpdpca_protocol.wire.fields import decimal_text, malformed, read_decimal, read_text, read_time, time_text
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import hex_bytes
 
@@ -87,6 +87,58 @@ class Spend:
     @property
     def is_live(self) -> bool:
         return self.state in (SpendState.RESERVED, SpendState.COMMITTED)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleApproval:
+    """The approval of a study, or of a round of a chain, by a rule of the policy instead of a person.
+
+    Attributes:
+        chain: the first round of the study's chain; the study itself if it is no later round.
+        name, text: the rule's name and its exact text at the approval.
+        epsilon, delta: as in the manifest; the total of a chain.
+        source, data_set: the registered source, and the data set in which its records counted.
+        time: of the entry; "" before it is written.
+    """
+
+    study: StudyId
+    chain: StudyId
+    name: str
+    text: str
+    epsilon: Fraction
+    delta: Fraction
+    source: str
+    data_set: str
+    time: str = ""
+
+    def to_body(self) -> dict[str, Any]:
+        return {
+            "chain": self.chain.hex(),
+            "data_set": self.data_set,
+            "delta": decimal_text(self.delta),
+            "epsilon": decimal_text(self.epsilon),
+            "name": self.name,
+            "source": self.source,
+            "study": self.study.hex(),
+            "text": self.text,
+        }
+
+    @classmethod
+    def parse(cls, detail: Any, time: str) -> Self:
+        """Raises MessageError or PolicyError for what `to_body` did not write."""
+        if not isinstance(detail["text"], str):
+            malformed("text", "a text")
+        return cls(
+            StudyId.parse(detail["study"]),
+            StudyId.parse(detail["chain"]),
+            read_text(detail["name"], "name", TITLE),
+            detail["text"],
+            read_decimal(detail["epsilon"], "epsilon"),
+            read_decimal(detail["delta"], "delta"),
+            read_text(detail["source"], "source", DATA_SET_NAME),
+            read_text(detail["data_set"], "data_set", DATA_SET_NAME),
+            time,
+        )
 
 
 @dataclass(frozen=True, slots=True)

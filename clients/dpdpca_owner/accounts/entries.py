@@ -34,6 +34,7 @@ _MEMBERS: dict[str, frozenset[str]] = {
     ),
     "commit": frozenset({"evidence", "study", "version"}),
     "refund": frozenset({"evidence", "study", "version", "why"}),
+    "rule": frozenset({"chain", "data_set", "delta", "epsilon", "name", "source", "study", "text"}),
     "sending": frozenset({"study", "values"}),
     "recovered": frozenset({"key", "keeps_data_sets", "lost_entries", "lost_rho", "reason"}),
 }  # fmt: skip

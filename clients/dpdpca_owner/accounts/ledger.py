@@ -5,6 +5,7 @@ Invariants:
 - The live cost of one data set never exceeds the budget that was in force at its last reservation.
 - Only a withdrawal or a cancellation is refunded, and only on the data user's signature.
 - A blinded study is not refunded once its sending has begun.
+- A study is approved by rule at most once, and a later round of a chain only by the rule of its first round.
 - An entry that may not follow the others is refused and changes nothing.
 
 `bookkeeping.py` makes the entries and checks the evidence for them.
@@ -16,7 +17,14 @@ from fractions import Fraction
 from typing import Any, Self
 
 from dpdpca_owner.accounts.budget import NO_COST, Budget, Cost, read_rational
-from dpdpca_owner.accounts.charge import DATA_SET_NAME, Charge, Spend, SpendState, read_charge
+from dpdpca_owner.accounts.charge import (
+    DATA_SET_NAME,
+    Charge,
+    RuleApproval,
+    Spend,
+    SpendState,
+    read_charge,
+)
 from dpdpca_owner.accounts.entries import FIRST, Batch, Entry
 from dpdpca_protocol.errors import ConflictError, MessageError, PolicyError, UsageError
 from dpdpca_protocol.messages.share import MAX_VERSION
@@ -40,6 +48,8 @@ class Ledger:
         last: digest of the last entry.
         sent: for each blinded study in which something may have been sent, the digest of the values.
         stale_keys: the owner's keys that were in use when the ledger was recovered, or earlier.
+        by_rule: the studies that a rule of the policy has approved.
+        recovered_at: the time of the last recovery, or None.
     """
 
     def __init__(self) -> None:
@@ -52,6 +62,8 @@ class Ledger:
         self.last = FIRST
         self.sent: dict[StudyId, Digest] = {}
         self.stale_keys: frozenset[PartyId] = frozenset()
+        self.by_rule: dict[StudyId, RuleApproval] = {}
+        self.recovered_at: str | None = None
         self._id: Digest | None = None
         self._merged: dict[str, str | None] = {}
         self._latest: dict[StudyId, int] = {}
@@ -133,6 +145,20 @@ class Ledger:
     def live_rho(self) -> Fraction:
         """ρ of everything that is live, over all data sets."""
         return sum(self._totals.values(), self.lost).rho
+
+    def approved_by_rule(self, name: str, month: str) -> tuple[Fraction, Fraction]:
+        """The ε and δ that the rule `name` has approved in `month` (as 2026-11).
+
+        They are added, and each chain counts once, with its total. Nothing is taken off again, not even if a
+        study was refunded or nothing was sent.
+        """
+        counted = [
+            each
+            for study, each in self.by_rule.items()
+            if each.name == name and each.time.startswith(month) and each.chain == study
+        ]
+        zero = Fraction(0)
+        return sum((each.epsilon for each in counted), zero), sum((each.delta for each in counted), zero)
 
     # The rules of the chain
 
@@ -226,6 +252,17 @@ class Ledger:
         self.sent[study] = values
         self._replace(replace(spend, is_final=True))
 
+    def _add_rule(self, detail: Any, time: str) -> None:
+        approval = RuleApproval.parse(detail, time)
+        first = self.by_rule.get(approval.chain)
+        if approval.study in self.by_rule:
+            raise ConflictError("ledger-corrupt", "the entry approves a study by rule for the second time")
+        if approval.chain != approval.study and (
+            first is None or replace(first, study=approval.study, time=time) != approval
+        ):
+            raise ConflictError("ledger-corrupt", "the entry approves a round of a chain by another rule")
+        self.by_rule[approval.study] = approval
+
     def _add_refund(self, detail: Any, time: str) -> None:
         spend, version = self._settled(detail)
         if spend.is_final:
@@ -248,7 +285,7 @@ class Ledger:
             raise ConflictError("ledger-corrupt", "the entry settles a study for which nothing is booked")
         return spend, read_integer(detail["version"], "version", 0, MAX_VERSION)
 
-    def _add_recovered(self, detail: Any, _time: str) -> None:
+    def _add_recovered(self, detail: Any, time: str) -> None:
         key, lost = Digest.parse(detail["key"]), read_rational(detail["lost_rho"], "lost_rho")
         read_text(detail["reason"], "reason", _REASON)
         read_integer(detail["lost_entries"], "lost_entries", 0)
@@ -256,6 +293,7 @@ class Ledger:
             raise MessageError(
                 "ledger-corrupt", "what the entry says about data sets does not agree with its key"
             )
+        self.recovered_at = time
         self.lost += Cost(lost, Fraction(0), 0)
         self.stale_keys |= {PartyId.parse(owner) for owner in detail.get("owners", ())}
         if key != self.key_check:

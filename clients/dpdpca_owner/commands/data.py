@@ -54,11 +54,14 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Register a source of records and its data set, for `--source NAME`. Reads no records."""
+    from dpdpca_owner.policy import load_policy
     from dpdpca_owner.sources import RegisteredSource
 
     place = find_home(home)
     place.check_made()
-    policy, url_file = place.policy(), None if data_url_file is None else str(data_url_file)
+    # A rule of the policy may name a source that is registered only now.
+    policy = load_policy(place.policy_path)
+    url_file = None if data_url_file is None else str(data_url_file)
     reading = reading_of(missing_marker, header_lines)
     wanted = RegisteredSource(name, data, query, url_file, encoding, decimal, dataset, reading)
     kept = place.sources.add(wanted, os.environ)
@@ -68,9 +71,11 @@ def add(
 @app.command("list", epilog="Example: dpdpca owner data list --json")
 def show(home: Home = None, as_json: AsJson = False) -> None:
     """List the registered sources."""
+    from dpdpca_owner.policy import load_policy
+
     place = find_home(home)
     place.check_made()
-    policy, sources = place.policy(), place.sources.all()
+    policy, sources = load_policy(place.policy_path), place.sources.all()
     text = "\n".join(_line(each, policy) for each in sources) or "no source of records is registered"
     print_facts(as_json, {"sources": [_facts(each, policy) for each in sources]}, text)
 

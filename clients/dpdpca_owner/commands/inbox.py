@@ -54,6 +54,8 @@ def request_text(request: "Request") -> str:
         f"  until    {manifest.closes_at:%Y-%m-%d %H:%M} UTC",
         f"  yours    {SHARE_WORDS[request.share]}",
     ]
+    if request.rule is not None:
+        lines.append(f"  rule     approved by the rule '{request.rule}'")
     if request.declined is not None:
         told = "" if request.declined.is_told else "; the data user is not told yet: decline again"
         lines.append(f"  declined you declined on {request.declined.time[:10]}{told}")

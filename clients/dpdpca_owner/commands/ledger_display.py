@@ -42,7 +42,7 @@ def show_ledger(ledger: Ledger, budget: Budget, data_set: str | None, console: C
                 "" if charge.cost.unproved else f"{float(charge.cost.rho):.4g}",
                 _privacy(charge),
                 f"{float(budget.epsilon_of(total)):.4g}" if spend.is_live else "",
-                _state(spend),
+                Text(_state(spend) + _rule_text(ledger, spend)),
             )
         console.print(table)
         spent = ledger.spent(name)
@@ -121,6 +121,7 @@ def _data_set_facts(ledger: Ledger, budget: Budget, name: str) -> dict[str, Any]
                 "cost": amount_json(budget, spend.charge.cost.rho),
                 "total": amount_json(budget, total),
                 "data_set_known": spend.data_set is not None,
+                "rule": _rule_facts(ledger, spend),
             }
             for spend, total in running_totals(ledger, name)
         ],
@@ -154,3 +155,16 @@ def _privacy(charge: Charge) -> str:
 def _state(spend: Spend) -> str:
     state = str(spend.state) if spend.is_live else f"{spend.state}, refunded"
     return state if spend.data_set is not None else f"{state}; counts in every data set"
+
+
+def _rule_text(ledger: Ledger, spend: Spend) -> str:
+    approval = ledger.by_rule.get(spend.charge.study)
+    return "" if approval is None else f"\nby rule {for_terminal(approval.name)}"
+
+
+def _rule_facts(ledger: Ledger, spend: Spend) -> dict[str, Any] | None:
+    """The rule that approved a study, as it stood; None if a person approved it."""
+    approval = ledger.by_rule.get(spend.charge.study)
+    if approval is None:
+        return None
+    return {"name": approval.name, "text": approval.text, "approved_at": approval.time}

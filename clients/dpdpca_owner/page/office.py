@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from dpdpca_owner.actions import Desk, review
+from dpdpca_owner.agent import Place
 from dpdpca_owner.consent import ConsentSheet
 from dpdpca_owner.home import Owner
 from dpdpca_owner.inbox import Inbox, read_inbox
@@ -39,7 +40,7 @@ class Office:
     environment: Mapping[str, str]
     activity: Activity
     owner: Callable[[], Owner]
-    problems: Mapping[StudyAddress | None, str] = field(default_factory=dict)
+    problems: Mapping[Place, str] = field(default_factory=dict)
     wake: Callable[[], None] = lambda: None
     dry_runs: DryRuns = field(default_factory=DryRuns)
     _inbox: tuple[datetime, Inbox] | None = None

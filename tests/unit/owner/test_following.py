@@ -210,6 +210,50 @@ def test_a_refused_join_leaves_no_approval(scene: Scene) -> None:
     assert desk.home.followed.all() == []
 
 
+def agent(desk: Desk) -> tuple[Agent, list[str]]:
+    told: list[str] = []
+    return Agent(replace(desk, say=told.append), {}), told
+
+
+RULE = """
+[[rule]]
+name = "the institute"
+source = "patients"
+max_epsilon = 4
+max_delta = 1e-5
+month_epsilon = 4
+month_delta = 1e-5
+[[rule.user]]
+name = "Institute"
+ed25519 = "KEY"
+"""
+
+
+def test_a_chain_that_a_rule_approved_goes_on_and_counts_once(scene: Scene) -> None:
+    """Also without the rule: its approval covers the later rounds. A month holds no second chain."""
+    desk = scene.chain.desks[0]
+    user = scene.chain.world.user.public.ed25519.hex()
+    desk.home.policy_path.write_text(POLICY + RULE.replace("KEY", user))
+    first = scene.chain.open(**PRE, rho_share="0.2")
+    works, told = agent(desk)
+    works.look()
+    assert "approved by the rule 'the institute'" in told[0]
+    assert scene.shares() == 1
+    scene.finish(first)
+    desk.home.policy_path.write_text(POLICY)
+    pre_studies = [first.known_study.hex()]
+    second = scene.chain.open(release="joint", **TERMS, rho_share="0.5", pre_studies=pre_studies)
+    works.look()
+    ledger = desk.home.ledger.read()
+    assert set(ledger.by_rule) == {first.known_study, second.known_study}
+    assert ledger.approved_by_rule("the institute", ledger.entries[-1].time[:7])[0] == 4
+    desk.home.policy_path.write_text(POLICY + RULE.replace("KEY", user))
+    scene.chain.open(release="joint", **TERMS | {"title": "Too much for this month"})
+    works.look()
+    assert scene.shares() == 2
+    assert "would have approved" in told[-1]
+
+
 def test_the_agent_runs_what_a_person_approved_and_nothing_else(scene: Scene) -> None:
     approved = scene.chain.open(publish=True, release="joint", **TERMS)
     scene.chain.open(release="joint", **TERMS | {"title": "Nobody approved this"})

@@ -1,0 +1,133 @@
+"""Approves studies by the rules of the policy, for the agent.
+
+What is approved follows from signed manifests, the policy, the ledger, the clock and the names of registered
+sources. The records are not read, and the files in which they are need not even exist.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from dpdpca_owner.accounts.bookkeeping import approve_by_rule
+from dpdpca_owner.accounts.charge import RuleApproval
+from dpdpca_owner.actions import Desk, review
+from dpdpca_owner.consent import ConsentSheet
+from dpdpca_owner.followed import FollowedStudy
+from dpdpca_owner.following import read_manifest
+from dpdpca_owner.inbox import share_state
+from dpdpca_owner.rules import Rule, unchecked_owners
+from dpdpca_owner.study_checks import is_participant
+from dpdpca_protocol.errors import DpdpcaError, PolicyError
+from dpdpca_protocol.study import ShareState
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_runtime.http.address import StudyAddress
+
+Tell = Callable[[str, str], None]
+"""Receives a place and a problem there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByRule:
+    """A study that a rule has approved, and the rule's name."""
+
+    address: StudyAddress
+    title: str
+    rule: str
+
+
+def approve_inbox(desk: Desk, tell: Tell) -> list[ByRule]:
+    """Approve what asks for this owner and is covered by a rule. The approved studies are then followed.
+
+    An approval is written to the ledger first. If a run ends between the two, the next one continues.
+
+    Args:
+        desk: this owner.
+        tell: receives why a proxy or a study could not be read, and why a study that matches a rule was not
+            approved.
+
+    Raises:
+        UsageError: `bad-policy`.
+        IntegrityError: the ledger is refused, or a file of the home is damaged.
+    """
+    home, approved = desk.home, list[ByRule]()
+    rules = home.policy().rules
+    if not rules and not home.ledger.read().by_rule:
+        return []
+    followed = {each.address for each in home.followed.all()}
+    for address, manifest in _undecided(desk, tell):
+        if address in followed:
+            continue
+        decided = home.ledger.read().by_rule.get(address.study)
+        if decided is not None and decided.chain != address.study:
+            continue  # a round that its first round's approval covers
+        if decided is None:
+            for rule in rules:
+                if not rule.objections(manifest):
+                    decided = _approve(desk, address, rule, tell)
+                if decided is not None:
+                    approved.append(ByRule(address, manifest.title, rule.name))
+                    break
+        if decided is not None:
+            home.followed.add(FollowedStudy(address, decided.source, decided.data_set))
+    return approved
+
+
+def _undecided(desk: Desk, tell: Tell) -> Iterator[tuple[StudyAddress, Manifest]]:
+    """The open studies that ask for this owner, for which nothing was sent and which nobody has declined."""
+    for url in desk.home.pins.proxy_urls():
+        try:
+            with desk.client(url) as client:
+                listed = client.inbox()
+                manifests = [read_manifest(client.manifest(each.study), each.study) for each in listed]
+        except DpdpcaError as error:
+            tell(url, str(error))
+            continue
+        for manifest in manifests:
+            if manifest is not None and is_participant(manifest, desk.for_study(manifest).owner):
+                folder = desk.home.study(manifest.study_id)
+                is_new = share_state(folder, manifest.proxy.ed25519) is ShareState.ABSENT
+                if is_new and folder.declined() is None:
+                    yield StudyAddress(url, manifest.study_id), manifest
+
+
+def _approve(desk: Desk, address: StudyAddress, rule: Rule, tell: Tell) -> RuleApproval | None:
+    """The approval by a rule that matches the manifest, if nothing else stands against it."""
+    data_set = desk.home.sources.find(rule.source).counts_in(desk.home.policy())
+    try:
+        sheet = review(desk, address, None, data_set)
+        _check(sheet)
+        manifest = sheet.manifest
+        approval = RuleApproval(
+            manifest.study_id,
+            manifest.study_id,
+            rule.name,
+            rule.text,
+            manifest.epsilon,
+            manifest.delta,
+            rule.source,
+            data_set,
+        )
+        with desk.home.ledger.writing(desk.now()) as book:
+            if rule not in desk.home.policy().rules:  # a person has changed it meanwhile
+                return None
+            book.record(
+                approve_by_rule(book.ledger, approval, rule.month_epsilon, rule.month_delta, book.time)
+            )
+    except DpdpcaError as error:
+        tell(str(address), f"not approved by the rule '{rule.name}': {error}")
+        return None
+    return approval
+
+
+def _check(sheet: ConsentSheet) -> None:
+    """Raises PolicyError if another line of the policy, the budget, or names that nobody has compared stand
+    against an approval by rule."""
+    broken = [line for line in sheet.judged if not line.holds]
+    if broken:
+        raise PolicyError(broken[0].slug, "; ".join(line.text for line in broken))
+    sheet.spending.check()
+    if missing := unchecked_owners(sheet.manifest, sheet.study.compared):
+        raise PolicyError(
+            "not-approved",
+            f"the study is blinded, and the words of {missing} more of its owners must be compared first",
+            "compare them: dpdpca owner trust; or decide yourself",
+        )
