@@ -8,9 +8,11 @@ from typing import Any
 
 import httpx
 
+from dpdpca_protocol.messages.carried import CarriedAnswer
 from dpdpca_protocol.messages.share import CohortMember, Receipt, ShareStatement, Withdrawal, cohort_digest
 from dpdpca_protocol.messages.study_messages import Opened, ProxyCard, StudyAct, StudyMark
 from dpdpca_protocol.messages.transcript import FIRST, Event
+from dpdpca_protocol.wire.http import ANSWER_HEADER
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.sealing import chunk_info, open_sealed
 from dpdpca_protocol.wire.signing import Identity, IdentityKey, Statement, verify_statement
@@ -43,6 +45,7 @@ class MemoryProxy:
     enrolled: list[tuple[str, str, Identity]] = field(default_factory=list)
     rotations: list[dict[str, Any]] = field(default_factory=list)
     statements: dict[bytes, dict[str, Any]] = field(default_factory=dict)
+    now: str = NOW
 
     def __post_init__(self) -> None:
         self.record("manifest", {"statement": self.manifest.digest.hex()})
@@ -82,6 +85,18 @@ class MemoryProxy:
         self.state = "released"
 
     def answer(self, request: httpx.Request) -> httpx.Response:
+        """Answers to carried requests are signed. Their signatures are not checked here."""
+        response = self._answer(request)
+        carried = re.search('nonce="([0-9a-f]{32})".*tag="dpdpca-carried"', self._signed_as(request))
+        if carried is not None and response.is_success and not request.url.path.endswith("/components"):
+            signed = CarriedAnswer(carried[1], Digest.of(response.content), self.now).sign(self.key)
+            response.headers[ANSWER_HEADER] = signed.encoded.decode()
+        return response
+
+    def _signed_as(self, request: httpx.Request) -> str:
+        return str(request.headers.get("signature-input", ""))
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
         where = re.sub("[0-9a-f]{64}", "ID", request.url.path)
         self.received.append(f"{request.method} {where}")
         interfered = self.interfere(request)
