@@ -10,7 +10,12 @@ from pathlib import Path
 import httpx
 
 from dpdpca_owner.package import CarriedRequest, Package
-from dpdpca_protocol.errors import AuthenticationError, DpdpcaError, MessageError, UnavailableError
+from dpdpca_protocol.errors import (
+    AuthenticationError,
+    DpdpcaError,
+    MessageError,
+    UnavailableError,
+)
 from dpdpca_protocol.messages.carried import CarriedAnswer
 from dpdpca_protocol.messages.rotation import follow_rotations
 from dpdpca_protocol.messages.share import Receipt

@@ -139,14 +139,19 @@ class MemoryProxy:
     def _put(self, version: int, index: int, sealed: bytes) -> httpx.Response:
         if self.state != "open":
             return problem(409, "study-closed")
+        if version == self.signed_version and self.chunks.get(index) == self._opened(version, index, sealed):
+            return httpx.Response(204)
         if version <= self.signed_version or (self.upload and version < self.upload[0]):
             return problem(409, "share-version-not-newer")
-        chunk = open_sealed(sealed, self.key.opening_key, chunk_info(self.study, self.owner, version, index))
+        chunk = self._opened(version, index, sealed)
         if self.upload is None or self.upload[0] != version:
             self.upload = version, {}
         if self.upload[1].setdefault(index, chunk) != chunk:
             return problem(409, "chunk-differs")
         return httpx.Response(204)
+
+    def _opened(self, version: int, index: int, sealed: bytes) -> bytes:
+        return open_sealed(sealed, self.key.opening_key, chunk_info(self.study, self.owner, version, index))
 
     def _get_manifest(self, _body: bytes) -> httpx.Response:
         return httpx.Response(200, content=self.manifest.encoded)

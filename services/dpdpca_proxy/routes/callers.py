@@ -15,7 +15,7 @@ from fastapi import Path, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from dpdpca_protocol.errors import MessageError, NotAllowedError
+from dpdpca_protocol.errors import AuthenticationError, MessageError, NotAllowedError
 from dpdpca_protocol.wire.http import JSON_MEDIA_TYPE
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 from dpdpca_proxy.carried import sign_answer
@@ -171,7 +171,7 @@ def _verify(proxy: Proxy, head: ReceivedHead, now: datetime, may_be_carried: boo
     signed = verifier.verify_head(head, now, may_be_carried=may_be_carried)
     (caller,) = found
     if signed.is_carried and caller.role not in OWNER:
-        raise NotAllowedError("wrong-role", "only owners carry requests", "send the request yourself")
+        raise AuthenticationError("bad-signature", "only owners carry requests", "sign the request anew")
     return _KnownHead(verifier, signed, caller, now)
 
 
