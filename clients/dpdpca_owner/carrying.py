@@ -69,11 +69,9 @@ class Carrier:
 
     Attributes:
         desk: does everything that a desk with a connection does.
-        study: the study that the folder is opened for, or None for an enrolment.
     """
 
     desk: Desk
-    study: StudyId | None
 
     def take_receipt(self, address: StudyAddress) -> Receipt | None:
         """Book the receipt of a share that was carried, if the folder contains one that is not booked yet."""
@@ -111,7 +109,7 @@ def carrying(
         home, owner: of the machine with the data.
         path: the folder that is carried; made if it is missing.
         url: https://HOST:PORT of the proxy.
-        study: see `Carrier`.
+        study: the study that the folder is opened for, or None for an enrolment.
         say, now, key_rules: see `Desk`.
 
     Raises:
@@ -141,7 +139,7 @@ def carrying(
             with connect(url, owner.key, None, 0) as stranger:
                 follow_proxy(url, home, stranger, say)
             folder.proxy = home.pins.proxy(url).identity.ed25519
-        yield Carrier(desk, study)
+        yield Carrier(desk)
     finally:
         heard.save(folder.heard)
 
@@ -219,7 +217,7 @@ class CarriedFolder:
             self._staged.append(request)
 
     def publish(self, instead_of: str | None = None, keep: tuple[CarriedRequest, ...] = ()) -> None:
-        """List all staged requests.
+        """List all staged requests: questions, then chunks, then what completes or withdraws a share.
 
         Args:
             instead_of: the path of a study whose earlier requests that write are no longer sent.
@@ -232,7 +230,8 @@ class CarriedFolder:
                 for each in package.requests
                 if each.reads or instead_of is None or not each.target.startswith(instead_of) or each in keep
             ]
-            self.package = Package(package.path, package.url, self.proxy, [*listed, *self._staged])
+            listed = sorted([*listed, *self._staged], key=_place)
+            self.package = Package(package.path, package.url, self.proxy, listed)
             self.package.save(self._signing)
             self._staged.clear()
             self.package.clear()
@@ -354,6 +353,10 @@ def _open_folder(path: Path, url: str, owner: Owner, home: OwnerHome) -> Carried
     else:
         package = Package(path, url, proxy, ())
     return CarriedFolder(package, owner.key, proxy, frozenset(each for each in former if each is not None))
+
+
+def _place(request: CarriedRequest) -> int:
+    return 0 if request.reads else 1 if request.method == "PUT" else 2
 
 
 def _is_fresh(path: Path) -> bool:

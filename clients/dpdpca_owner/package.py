@@ -42,7 +42,7 @@ from dpdpca_protocol.wire.signing import (
     sign_statement,
     verify_statement,
 )
-from dpdpca_runtime.files import write_shared
+from dpdpca_runtime.files import replacing, write_shared
 
 PACKAGE_FORMAT: Final = 1
 """The number of the folder's format. A change raises it."""
@@ -257,7 +257,12 @@ class Package:
 
     def save_body(self, request: CarriedRequest, content: bytes) -> None:
         self._make_folders()
-        write_shared(self.path / _TO_PROXY / f"{request.name}.bin", content)
+        path = self.path / _TO_PROXY / f"{request.name}.bin"
+        if request.keyid is not None:
+            write_shared(path, content)
+            return
+        with replacing(path) as file:  # an enrolment contains the invitation
+            file.write(content)
 
     def check(self) -> None:
         """Check that the folder has all files of its requests, unaltered, and no others.

@@ -246,6 +246,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "You did not consent, so nothing was sent or changed.",
         "Run the command again if you agree.",
     ),
+    "not-delivered": (
+        "A share in a carried folder cannot be withdrawn before the proxy has acknowledged it.",
+        "Send the folder and repeat the command, or destroy all copies of the folder.",
+    ),
     "not-initialised": (
         "The home folder has no keys.",
         "Run `init` for this role first, or name another folder with `--home`.",

@@ -43,7 +43,7 @@ from dpdpca_owner.commands.parts import (
     reading_of,
     say,
 )
-from dpdpca_protocol.errors import PolicyError, UsageError
+from dpdpca_protocol.errors import ConflictError, PolicyError, UsageError
 from dpdpca_runtime.command_options import (
     AsJson,
     AskPassphrase,
@@ -422,6 +422,13 @@ def withdraw(
         raise PolicyError("not-consented", "you did not confirm, and nothing was changed")
     try:
         with desk_for(place, to, home, ca_file, passphrase_file) as desk:
+            if to is not None and desk.home.study(place.study).last_receipt_statement() is None:
+                raise ConflictError(
+                    "not-delivered",
+                    "the proxy has acknowledged no share of this owner that could be withdrawn",
+                    "if a share is on its way, send its folder and repeat this command; or destroy all copies"
+                    " of the folder, so that nobody can send it",
+                )
             settled = actions.withdraw(desk, place)
     except NotCarriedError as waiting:
         whole = "the withdrawal" if waiting.has_request else None

@@ -138,11 +138,14 @@ def desk_for(
     ca_file: Path | None,
     passphrase_file: Path | None,
 ) -> Iterator["Desk"]:
-    """A desk for one study: with a connection, or with a folder that is carried."""
+    """A desk for one study: with a connection, or with a folder that is carried. A receipt in the folder is
+    booked first."""
     if to is None:
         yield open_desk(home, ca_file, passphrase_file)
         return
     with open_carrier(to, address.proxy, address.study, home, passphrase_file) as carrier:
+        if (receipt := carrier.take_receipt(address)) is not None:
+            say(f"the folder brought the receipt for a {receipt.subject}: {receipt.time}")
         yield carrier.desk
 
 
