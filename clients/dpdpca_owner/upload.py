@@ -193,6 +193,14 @@ class ShareSender:
         check_open(study.state)
         return StudyMark.verify(study.mark or b"", study.study, self._proxy.ed25519).head
 
+    def fetch_receipt(self) -> Receipt | None:
+        """The newest receipt for this owner's statements. A new one is verified and kept.
+
+        Raises:
+            AuthenticationError: the proxy acknowledges something that this owner did not send.
+        """
+        return self._receipt_of(self._client.share(self._signed.study_id))
+
     def withdraw(self) -> Settled:
         """Withdraw the share.
 
@@ -259,9 +267,17 @@ class ShareSender:
         return Plan(self._client.url, version, moments, modulus)
 
     def _lost_chunks(self, plan: Plan, facts: ShareFacts) -> bool:
-        """Whether the proxy has chunks of this version that are not on this machine's disk."""
-        return facts.version == plan.version and any(
-            self._folder.chunk(index) is None for index in facts.chunks
+        """Whether chunks are not on this machine's disk any more that may have left it in this version: the
+        proxy has them, or a statement names them."""
+        if facts.version == plan.version and any(self._folder.chunk(index) is None for index in facts.chunks):
+            return True
+        signed = None
+        with suppress(IntegrityError):  # a damaged statement is not sent again
+            signed = self._folder.statement("share", plan.version)
+        named = () if signed is None else ShareStatement.parse(signed).chunk_digests
+        return any(
+            chunk is None or Digest.of(chunk) != digest
+            for chunk, digest in zip(map(self._folder.chunk, range(len(named))), named, strict=True)
         )
 
     def _kept_for(self, plan: Plan, values: Values) -> BegunShare | None:

@@ -7,6 +7,14 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "The home folder already contains keys or a ledger.",
         "Use this folder, or name another with `--home`. If the key file is lost, restore it from a backup.",
     ),
+    "answer-altered": (
+        "An answer of the proxy in a carried folder belongs to another request, or was altered.",
+        "Send the folder again, and carry it back.",
+    ),
+    "answer-unsigned": (
+        "The proxy does not sign its answers to carried requests.",
+        "Ask the operator: the proxy is older, or a reverse proxy removes the header `dpdpca-answer`.",
+    ),
     "audit-failed": (
         "A check of the proxy's signatures, log or stored data failed.",
         "Stop the proxy, keep its home as it is, and find out what happened before you restore anything.",
@@ -119,7 +127,7 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Other users may read or change a private file.",
         "Run the `chmod` command in the message.",
     ),
-    "folder-in-use": ("The folder for a sample exists and is not empty.", "Name a new folder."),
+    "folder-in-use": ("The folder exists, and something else is in it.", "Name a new folder."),
     "folder-not-private": (
         "Other users may write to a private folder.",
         "Run the `chmod` command in the message.",
@@ -229,6 +237,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "not-a-chain": ("The results do not belong to one chain.", "Give the results of all rounds, in order."),
     "not-a-feature": ("A column of the sample cannot be a feature.", "Change the column, or omit it."),
     "not-a-file": ("The path does not name a file.", "Give the path of one file."),
+    "not-a-package": (
+        "The folder contains no carried requests.",
+        "Make one with `dpdpca owner join URL/STUDY --data FILE --to FOLDER`.",
+    ),
     "not-a-query": ("The statement is not a query.", "Use a `SELECT` statement."),
     "not-accepted": (
         "You did not accept the proxy's key, so nothing was sent.",
@@ -238,6 +250,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "not-approved": (
         "A round of a chain is not covered by what this owner has approved. Nothing was sent.",
         "Read its consent sheet, and join that study yourself if you agree.",
+    ),
+    "not-carried": (
+        "The folder does not contain the proxy's answer yet.",
+        "Run `dpdpca owner send FOLDER` on a machine with a network, carry it back, and repeat the command.",
     ),
     "not-compared": (
         "The box on the agent's page was not ticked, so nothing was noted.",
@@ -250,6 +266,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "not-consented": (
         "You did not consent, so nothing was sent or changed.",
         "Run the command again if you agree.",
+    ),
+    "not-delivered": (
+        "A share in a carried folder cannot be withdrawn before the proxy has acknowledged it.",
+        "Send the folder and repeat the command, or destroy all copies of the folder.",
     ),
     "not-initialised": (
         "The home folder has no keys.",
@@ -271,6 +291,18 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Restore the right key file, or make another home for another party.",
     ),
     "out-of-memory": ("A worker process ran out of memory.", "Free memory and try again."),
+    "package-altered": (
+        "A file of a carried folder is missing, altered, or does not belong to it.",
+        "Carry the folder again, or name a new one on the machine with the data.",
+    ),
+    "package-of-another-owner": (
+        "Another owner has made the folder.",
+        "Name a new folder.",
+    ),
+    "package-of-another-version": (
+        "Another version of the program has made the folder.",
+        "Use the same version on both machines.",
+    ),
     "parts-differ": (
         "The files of one table have different columns.",
         "Export all parts with the same columns, or name a pattern that leaves the other files out.",

@@ -259,6 +259,17 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
             "time": _TIME,
         },
     ),
+    "answer": (
+        "The proxy's answer to a carried request. Signed by the proxy with the key of its card.",
+        {
+            "nonce": ("nonce of the request", "`answer-altered` if the request has another nonce"),
+            "content": (
+                "SHA-256 of the body of the answer",
+                "`answer-altered` if the body has another digest",
+            ),
+            "time": (_TIME[0], "taken as no answer if an answer with a later time was read before"),
+        },
+    ),
 }
 
 

@@ -17,6 +17,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES
+from dpdpca_proxy.carried import CarriedAnswers
 from dpdpca_proxy.jobs import Jobs
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.routes import events, inbox, parties, releases, shares, studies
@@ -125,6 +126,7 @@ def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
     install_health(app, lambda: _not_ready(app), ["too-many"])
     describe(app, SECURITY)
     install_docs(app)
+    app.add_middleware(CarriedAnswers, proxy=proxy)
     app.add_middleware(
         InFlightLimit, most=proxy.settings.max_requests, exempt=("/healthz", "/readyz", "/events")
     )

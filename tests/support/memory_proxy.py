@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 
+from dpdpca_protocol.messages.carried import CarriedAnswer
 from dpdpca_protocol.messages.share import (
     CohortMember,
     Decline,
@@ -18,6 +19,7 @@ from dpdpca_protocol.messages.share import (
 )
 from dpdpca_protocol.messages.study_messages import Opened, ProxyCard, StudyAct, StudyMark
 from dpdpca_protocol.messages.transcript import FIRST, Event
+from dpdpca_protocol.wire.http import ANSWER_HEADER
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.sealing import chunk_info, open_sealed
 from dpdpca_protocol.wire.signing import Identity, IdentityKey, Statement, verify_statement
@@ -51,6 +53,7 @@ class MemoryProxy:
     declined: Decline | None = None
     rotations: list[dict[str, Any]] = field(default_factory=list)
     statements: dict[bytes, dict[str, Any]] = field(default_factory=dict)
+    now: str = NOW
 
     def __post_init__(self) -> None:
         self.record("manifest", {"statement": self.manifest.digest.hex()})
@@ -90,6 +93,18 @@ class MemoryProxy:
         self.state = "released"
 
     def answer(self, request: httpx.Request) -> httpx.Response:
+        """Answers to carried requests are signed. Their signatures are not checked here."""
+        response = self._answer(request)
+        carried = re.search('nonce="([0-9a-f]{32})".*tag="dpdpca-carried"', self._signed_as(request))
+        if carried is not None and response.is_success and not request.url.path.endswith("/components"):
+            signed = CarriedAnswer(carried[1], Digest.of(response.content), self.now).sign(self.key)
+            response.headers[ANSWER_HEADER] = signed.encoded.decode()
+        return response
+
+    def _signed_as(self, request: httpx.Request) -> str:
+        return str(request.headers.get("signature-input", ""))
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
         where = re.sub("[0-9a-f]{64}", "ID", request.url.path)
         self.received.append(f"{request.method} {where}")
         interfered = self.interfere(request)
@@ -132,14 +147,19 @@ class MemoryProxy:
     def _put(self, version: int, index: int, sealed: bytes) -> httpx.Response:
         if self.state != "open":
             return problem(409, "study-closed")
+        if version == self.signed_version and self.chunks.get(index) == self._opened(version, index, sealed):
+            return httpx.Response(204)
         if version <= self.signed_version or (self.upload and version < self.upload[0]):
             return problem(409, "share-version-not-newer")
-        chunk = open_sealed(sealed, self.key.opening_key, chunk_info(self.study, self.owner, version, index))
+        chunk = self._opened(version, index, sealed)
         if self.upload is None or self.upload[0] != version:
             self.upload = version, {}
         if self.upload[1].setdefault(index, chunk) != chunk:
             return problem(409, "chunk-differs")
         return httpx.Response(204)
+
+    def _opened(self, version: int, index: int, sealed: bytes) -> bytes:
+        return open_sealed(sealed, self.key.opening_key, chunk_info(self.study, self.owner, version, index))
 
     def _get_manifest(self, _body: bytes) -> httpx.Response:
         return httpx.Response(200, content=self.manifest.encoded)

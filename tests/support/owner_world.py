@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -18,10 +19,12 @@ from children import start_child
 from given_keys import give_key
 from proxy_world import ProxyWorld
 
-from dpdpca_owner import actions
+from dpdpca_owner import actions, sending
 from dpdpca_owner.actions import Desk
+from dpdpca_owner.carrying import NotCarriedError, carrying
 from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.records.source import DataLocation
+from dpdpca_owner.sending import SendWatcher
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.messages.study_messages import ProxyCard
@@ -42,7 +45,7 @@ class Errand:
     """What a child is sent to do.
 
     Attributes:
-        act: "join" or "withdraw".
+        act: "join" or "withdraw"; "pack" to join into `folder` without a network, "carry" to send `folder`.
         die_at: the failpoint at which it kills itself, from 1; 0 for none.
     """
 
@@ -52,6 +55,7 @@ class Errand:
     study: str
     data: Path
     die_at: int = 0
+    folder: Path = Path()
 
 
 def make_owner_home(path: Path, world: ProxyWorld, url: str | None = None, place: int = 0) -> Path:
@@ -88,7 +92,15 @@ def run(errand: Errand, barrier: Barrier | None = None) -> None:
 
 def do(errand: Errand, barrier: Barrier | None = None) -> None:
     """The errand in this process; it waits at the barrier once everything is read and shown."""
+    if errand.act == "carry":
+        _set_failpoints(errand.die_at)
+        sending.send(errand.folder, SendWatcher(), patience=_NONE)
+        return
     desk, address = desk_of(errand.home), StudyAddress(errand.url, StudyId.parse(errand.study))
+    if errand.act == "pack":
+        _set_failpoints(errand.die_at)
+        pack(desk, address, errand)
+        return
     if errand.act == "withdraw":
         _set_failpoints(errand.die_at)
         actions.withdraw(desk, address)
@@ -98,6 +110,24 @@ def do(errand: Errand, barrier: Barrier | None = None) -> None:
         barrier.wait(60)
     _set_failpoints(errand.die_at)
     actions.join(desk, address, prepared, Watcher())
+
+
+def pack(desk: Desk, address: StudyAddress, errand: Errand) -> None:
+    """What `dpdpca owner join --to FOLDER` does. It ends well if the folder is to be sent."""
+    with (
+        suppress(NotCarriedError),
+        carrying(
+            desk.home,
+            desk.owner,
+            errand.folder,
+            address.proxy,
+            address.study,
+            key_rules=desk.key_rules,
+        ) as carrier,
+    ):
+        if carrier.take_receipt(address) is None:
+            prepared = actions.prepare_join(carrier.desk, address, DataLocation(str(errand.data)))
+            actions.join(carrier.desk, address, prepared, Watcher())
 
 
 def send(errand: Errand) -> int:

@@ -162,6 +162,7 @@ NO_SECRETS = {
     "dpdpca_protocol/wire/kem.py": "a key that shows that there is ML-KEM, and is forgotten",
     "dpdpca_runtime/asgi/problems.py internal_response": "the number of an incident, shown to both sides",
     "dpdpca_runtime/files.py replacing": "the name of a file that is being written",
+    "dpdpca_owner/carrying.py FolderTransport._sign": "the name of a file in a folder that is no secret",
     "dpdpca_proxy/leases.py StudyLeases.__init__": "the name of a process",
     "dpdpca_proxy/precomputed.py _write_part": "the name of a file in a private folder",
     "dpdpca_proxy/worker.py make_release": "the name of a folder in a private one",

@@ -8,6 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from dpdpca_protocol.errors import DpdpcaError
+from dpdpca_protocol.messages.carried import CarriedAnswer
 from dpdpca_protocol.messages.rotation import Rotation
 from dpdpca_protocol.messages.schemas import BODIES, statement_schema
 from dpdpca_protocol.messages.share import CohortMember, Decline, Receipt, ShareStatement, Withdrawal
@@ -34,6 +35,7 @@ TIME = "2026-11-28T12:00:00Z"
 MEMBER = CohortMember(PUBLIC.party_id, 2, DIGEST)
 
 STATEMENTS: dict[str, tuple[Statement, Callable[[Statement], object]]] = {
+    "answer": (CarriedAnswer("0f" * 16, DIGEST, TIME).sign(KEY), CarriedAnswer.parse),
     "cancel": (StudyAct("cancel", STUDY).sign(KEY), StudyAct.parse),
     "close": (StudyAct("close", STUDY).sign(KEY), StudyAct.parse),
     "components": (

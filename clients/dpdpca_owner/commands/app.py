@@ -1,11 +1,14 @@
 """`dpdpca owner …`: the command line of a data owner. What the commands do is in `actions.py`."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpdpca_owner.commands import carrying as carrying_commands
 from dpdpca_owner.commands import data as data_commands
 from dpdpca_owner.commands import inbox as inbox_commands
 from dpdpca_owner.commands import ledger as ledger_commands
@@ -25,19 +28,22 @@ from dpdpca_owner.commands.parts import (
     Query,
     Source,
     Strict,
+    To,
     UrlFile,
     choose_records,
+    desk_for,
     find_home,
     locate,
     make_console,
     need_terminal,
+    open_carrier,
     open_desk,
     parse_address,
     print_facts,
     reading_of,
     say,
 )
-from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.errors import ConflictError, PolicyError, UsageError
 from dpdpca_runtime.command_options import (
     AsJson,
     AskPassphrase,
@@ -50,11 +56,13 @@ from dpdpca_runtime.command_options import (
 from dpdpca_runtime.text import load_line, load_text
 
 if TYPE_CHECKING:
+    from dpdpca_owner.actions import Desk
     from dpdpca_protocol.messages.study_messages import ProxyCard
 
 app = typer.Typer(help="Take part in studies as a data owner.", no_args_is_help=True)
 app.add_typer(data_commands.app, name="data")
 app.command(epilog=inbox_commands.EXAMPLE)(inbox_commands.inbox)
+app.command(epilog=carrying_commands.EXAMPLE)(carrying_commands.send)
 app.command(epilog=serve_commands.EXAMPLE)(serve_commands.serve)
 app.command(epilog=ledger_commands.EXAMPLE)(ledger_commands.ledger)
 
@@ -96,6 +104,7 @@ def enrol(
     url: ProxyUrl,
     invitation_file: InvitationFile = None,
     yes: KeyUnseen = False,
+    to: To = None,
     home: Home = None,
     ca_file: CaFile = None,
     passphrase_file: Passphrase = None,
@@ -103,6 +112,7 @@ def enrol(
 ) -> None:
     """Enrol at a proxy with a single-use invitation, and pin its key."""
     from dpdpca_owner import actions
+    from dpdpca_owner.carrying import NotCarriedError
     from dpdpca_runtime.words import fingerprint_words
 
     def accept(card: "ProxyCard", known: bool) -> bool:
@@ -119,7 +129,13 @@ def enrol(
             return str(typer.prompt("Invitation", hide_input=True, err=True)).strip()
         return load_line(sys.stdin.buffer)
 
-    done = actions.enrol(open_desk(home, ca_file, passphrase_file), url, read_invitation, accept)
+    try:
+        with _enrolling(url, to, home, ca_file, passphrase_file) as desk:
+            done = actions.enrol(desk, url, read_invitation, accept)
+    except NotCarriedError as waiting:
+        whole = "the enrolment with its invitation" if waiting.has_request else None
+        print_facts(as_json, *carrying_commands.carry_facts(waiting, whole))
+        return
     words = fingerprint_words(done.proxy.identity.ed25519)
     facts = {
         "proxy": {
@@ -133,6 +149,17 @@ def enrol(
     }
     how = "was already enrolled" if done.was_enrolled else "is now enrolled"
     print_facts(as_json, facts, f"this owner {how} at {done.proxy.name}\nwords  {words}")
+
+
+@contextmanager
+def _enrolling(
+    url: str, to: Path | None, home: Path | None, ca_file: Path | None, passphrase_file: Path | None
+) -> "Iterator[Desk]":
+    if to is None:
+        yield open_desk(home, ca_file, passphrase_file)
+        return
+    with open_carrier(to, url, None, home, passphrase_file) as carrier:
+        yield carrier.desk
 
 
 @app.command(epilog="Example: dpdpca owner rotate")
@@ -182,6 +209,7 @@ def review(
             " command can send it."
         ),
     ] = None,
+    to: To = None,
     home: Home = None,
     ca_file: CaFile = None,
     passphrase_file: Passphrase = None,
@@ -197,8 +225,9 @@ def review(
         location, dataset = choose_records(
             find_home(home), source, data, query, data_url_file, encoding, decimal, reading, dataset
         )
-    desk = open_desk(home, ca_file, passphrase_file)
-    sheet = actions.review(desk, parse_address(address), location, dataset, strict=strict, save=save)
+    place = parse_address(address)
+    with desk_for(place, to, home, ca_file, passphrase_file) as desk:
+        sheet = actions.review(desk, place, location, dataset, strict=strict, save=save)
     if as_json:
         print_facts(True, sheet.to_json(), "")
     else:
@@ -257,12 +286,17 @@ def join(
     ] = False,
     strict: Strict = False,
     yes: Yes = False,
+    to: To = None,
     home: Home = None,
     ca_file: CaFile = None,
     passphrase_file: Passphrase = None,
     as_json: AsJson = False,
 ) -> None:
-    """Encrypt this owner's sums and send them. An interrupted run continues where it stopped."""
+    """Encrypt this owner's sums and send them. An interrupted run continues where it stopped.
+
+    With --to FOLDER, this machine needs no network. Run this command, carry FOLDER to another machine, run
+    dpdpca owner send FOLDER there, carry FOLDER back, and repeat this command until it shows the receipt.
+    """
     from dpdpca_owner.following import Records
 
     place = parse_address(address)
@@ -270,8 +304,17 @@ def join(
     location, dataset = choose_records(
         find_home(home), source, data, query, data_url_file, encoding, decimal, reading, dataset
     )
-    desk = open_desk(home, ca_file, passphrase_file)
     records = Records(location, dataset, strict)
+    if to is not None:
+        if follow:
+            raise UsageError(
+                "bad-option",
+                "--follow stays connected, and --to makes no connection",
+                "join one round after the other: your approval of a chain covers the later ones",
+            )
+        carrying_commands.pack_share(to, place, records, yes, as_json, home, passphrase_file)
+        return
+    desk = open_desk(home, ca_file, passphrase_file)
     if follow:
         join_and_follow(desk, place, records, source, yes, as_json)
     else:
@@ -295,6 +338,7 @@ def status(
             " after the same number of events, or at the same generation, the proxy has lied to one of them.",
         ),
     ] = False,
+    to: To = None,
     home: Home = None,
     ca_file: CaFile = None,
     passphrase_file: Passphrase = None,
@@ -308,12 +352,16 @@ def status(
     from dpdpca_owner import reports
     from dpdpca_owner.commands.display import status_facts, status_text, unread_facts, unread_text
 
-    desk = open_desk(home, ca_file, passphrase_file)
     ask = reports.status_offline if offline else reports.status
+    if to is not None and (address is None or offline):
+        raise UsageError("bad-option", "--to is for one study, without --offline", "name the study")
     if address is not None:
-        report = ask(desk, parse_address(address))
+        place = parse_address(address)
+        with desk_for(place, to, home, ca_file, passphrase_file) as desk:
+            report = ask(desk, place)
         print_facts(as_json, status_facts(report), status_text(report, with_heads=head))
         return
+    desk = open_desk(home, ca_file, passphrase_file)
     told = reports.all_statuses(desk, ask)
     facts = [unread_facts(each) if isinstance(each, reports.Unread) else status_facts(each) for each in told]
     texts = [
@@ -334,6 +382,7 @@ def trust(
     words: Annotated[
         str | None, typer.Option(help="The words that the other owner told you; asked for if missing.")
     ] = None,
+    to: To = None,
     home: Home = None,
     ca_file: CaFile = None,
     passphrase_file: Passphrase = None,
@@ -346,7 +395,8 @@ def trust(
     if words is None:
         need_terminal("compare words")
         words = str(typer.prompt(f"The words that {name} told you", err=True))
-    shown = actions.trust(open_desk(home, ca_file, passphrase_file), place, name, words)
+    with desk_for(place, to, home, ca_file, passphrase_file) as desk:
+        shown = actions.trust(desk, place, name, words)
     print_facts(
         as_json, {"name": name, "words": shown}, f"these are the words of {name}: noted\nwords  {shown}"
     )
@@ -356,6 +406,7 @@ def trust(
 def withdraw(
     address: Address,
     yes: Yes = False,
+    to: To = None,
     home: Home = None,
     ca_file: CaFile = None,
     passphrase_file: Passphrase = None,
@@ -363,14 +414,27 @@ def withdraw(
 ) -> None:
     """Withdraw this owner's share while the study is open. A blinded study then ends for all owners."""
     from dpdpca_owner import actions
+    from dpdpca_owner.carrying import NotCarriedError
     from dpdpca_owner.commands.display import booked_text
     from dpdpca_owner.upload import Outcome
 
     place = parse_address(address)
     if not yes and sys.stdin.isatty() and not typer.confirm("Withdraw the share?", err=True):
         raise PolicyError("not-consented", "you did not confirm, and nothing was changed")
-    desk = open_desk(home, ca_file, passphrase_file)
-    settled = actions.withdraw(desk, place)
+    try:
+        with desk_for(place, to, home, ca_file, passphrase_file) as desk:
+            if to is not None and desk.home.study(place.study).last_receipt_statement() is None:
+                raise ConflictError(
+                    "not-delivered",
+                    "the proxy has acknowledged no share of this owner that could be withdrawn",
+                    "if a share is on its way, send its folder and repeat this command; or destroy all copies"
+                    " of the folder, so that nobody can send it",
+                )
+            settled = actions.withdraw(desk, place)
+    except NotCarriedError as waiting:
+        whole = "the withdrawal" if waiting.has_request else None
+        print_facts(as_json, *carrying_commands.carry_facts(waiting, whole))
+        return
     spend = desk.home.ledger.read().spend(place.study)
     already = settled.outcome is Outcome.ALREADY
     facts = {
@@ -423,6 +487,7 @@ def decline(
 def components(
     address: Address,
     out: Annotated[Path | None, typer.Option(help="Also save the components to this .npz file.")] = None,
+    to: To = None,
     home: Home = None,
     ca_file: CaFile = None,
     passphrase_file: Passphrase = None,
@@ -432,9 +497,9 @@ def components(
     from dpdpca_owner import actions
     from dpdpca_owner.commands.display import components_facts, show_components
 
-    found, records = actions.components(
-        open_desk(home, ca_file, passphrase_file), parse_address(address), out
-    )
+    place = parse_address(address)
+    with desk_for(place, to, home, ca_file, passphrase_file) as desk:
+        found, records = actions.components(desk, place, out)
     if as_json:
         print_facts(True, components_facts(found, records, out), "")
     else:
@@ -452,6 +517,7 @@ def transform(
     decimal: Decimal = ".",
     missing_marker: MissingMarker = None,
     header_lines: HeaderLines = None,
+    to: To = None,
     home: Home = None,
     ca_file: CaFile = None,
     passphrase_file: Passphrase = None,
@@ -462,7 +528,7 @@ def transform(
 
     reading = reading_of(missing_marker, header_lines)
     location = locate(data, query, data_url_file, encoding, decimal, reading)
-    count = actions.transform(
-        open_desk(home, ca_file, passphrase_file), parse_address(address), location, out
-    )
+    place = parse_address(address)
+    with desk_for(place, to, home, ca_file, passphrase_file) as desk:
+        count = actions.transform(desk, place, location, out)
     print_facts(as_json, {"records": count, "out": str(out)}, f"the scores of {count} records are in {out}")

@@ -28,6 +28,7 @@ from dpdpca_owner.accounts.charge import Charge, Spend, SpendState
 from dpdpca_owner.consent import ConsentSheet
 from dpdpca_owner.dry_run import DryRun
 from dpdpca_owner.reports import Report, Unread
+from dpdpca_owner.sending import SendWatcher
 from dpdpca_owner.summary import Summary
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.result.components import BELOW_THE_EDGE, Components
@@ -141,6 +142,20 @@ def watching(pieces: int, share_bytes: int, *, quiet: bool) -> Iterator[Watcher]
         sending = progress.add_task("sending (bytes)", total=share_bytes)
         yield Watcher(
             lambda count: progress.advance(encrypting, count), lambda sent: progress.advance(sending, sent)
+        )
+
+
+@contextmanager
+def sending(*, quiet: bool) -> Iterator[SendWatcher]:
+    """Show a progress bar for the bytes of a folder if stderr is a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield SendWatcher()
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(file=sys.stderr)) as progress:
+        task = progress.add_task("sending (bytes)", total=None)
+        yield SendWatcher(
+            lambda total: progress.update(task, total=total), lambda sent: progress.advance(task, sent)
         )
 
 

@@ -3,6 +3,8 @@
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,8 +17,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dpdpca_owner.actions import Desk
+    from dpdpca_owner.carrying import Carrier
     from dpdpca_owner.home import OwnerHome
     from dpdpca_owner.records.source import DataLocation, Reading
+    from dpdpca_protocol.wire.identifiers import StudyId
     from dpdpca_runtime.http.address import StudyAddress
 
 PASSPHRASE_VARIABLE = "DPDPCA_OWNER_PASSPHRASE_FILE"  # noqa: S105  # the name of a variable, not a secret
@@ -88,6 +92,15 @@ Strict = Annotated[
     ),
 ]
 
+To = Annotated[
+    Path | None,
+    typer.Option(
+        "--to",
+        help="Make no connection. Requests go into this folder, and answers come from it; dpdpca owner send"
+        " sends it from another machine.",
+    ),
+]
+
 
 def print_facts(as_json: bool, facts: dict[str, Any], text: str) -> None:
     typer.echo(json.dumps(facts, ensure_ascii=False) if as_json else text)
@@ -118,6 +131,38 @@ def make_owners_desk(place: "OwnerHome", passphrase: bytes | None, ca_file: Path
     from dpdpca_owner.actions import make_desk
 
     return make_desk(place, place.load(passphrase), ca_file, _say_waiting, say)
+
+
+@contextmanager
+def desk_for(
+    address: "StudyAddress",
+    to: Path | None,
+    home: Path | None,
+    ca_file: Path | None,
+    passphrase_file: Path | None,
+) -> Iterator["Desk"]:
+    """A desk for one study: with a connection, or with a folder that is carried. A receipt in the folder is
+    booked first."""
+    if to is None:
+        yield open_desk(home, ca_file, passphrase_file)
+        return
+    with open_carrier(to, address.proxy, address.study, home, passphrase_file) as carrier:
+        if (receipt := carrier.take_receipt(address)) is not None:
+            say(f"the folder brought the receipt for a {receipt.subject}: {receipt.time}")
+        yield carrier.desk
+
+
+@contextmanager
+def open_carrier(
+    to: Path, url: str, study: "StudyId | None", home: Path | None, passphrase_file: Path | None
+) -> Iterator["Carrier"]:
+    """Like `carrying.carrying`, with the home and the passphrase of the command line."""
+    from dpdpca_owner.carrying import carrying
+
+    place = find_home(home)
+    owner = place.load(unlock(place.keys, passphrase_file, PASSPHRASE_VARIABLE))
+    with carrying(place, owner, to, url, study, say=say) as carrier:
+        yield carrier
 
 
 def _say_waiting(reason: str, seconds: float) -> None:

@@ -12,6 +12,7 @@ from dpdpca_protocol.messages.transcript import KINDS
 from dpdpca_protocol.pads.keys import SEALED_KEY_BYTES
 from dpdpca_protocol.paillier.keys import MOST_BITS
 from dpdpca_protocol.study import ReleaseKind, StudyState
+from dpdpca_protocol.wire.http import NONCE_BYTES
 from dpdpca_protocol.wire.kem import KEM_KEY_BYTES
 from dpdpca_protocol.wire.schemas import HEX_PATTERN, TIME_SCHEMA, Schema, hex_schema, object_schema
 from dpdpca_protocol.wire.signing import FORMAT
@@ -56,6 +57,7 @@ _COUNTED = [str(kind) for kind in ReleaseKind if kind.needs_count]
 _UNCOUNTED = [str(kind) for kind in ReleaseKind if not kind.needs_count]
 
 BODIES: Final[Mapping[str, Schema]] = {
+    "answer": _body({"content": _DIGEST, "nonce": hex_schema(NONCE_BYTES), "time": TIME_SCHEMA}),
     "cancel": _body({"study": _ID}),
     "close": _body({"study": _ID}),
     "components": _body(

@@ -2,6 +2,10 @@
 
 SIGNATURE_LABEL = "sig1"
 SIGNATURE_TAG = "dpdpca"
+CARRIED_TAG = "dpdpca-carried"
+"""The tag of a request that is carried to the proxy by hand, and may arrive days after it was signed."""
+ANSWER_HEADER = "dpdpca-answer"
+"""The header of the proxy's signed answer to a carried request."""
 SIGNATURE_ALGORITHM = "ed25519"
 SIGNED_COMPONENTS = ("@method", "@authority", "@path", "@query")
 SIGNED_BODY_COMPONENTS = ("content-digest", "content-type")

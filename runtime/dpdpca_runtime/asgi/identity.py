@@ -3,8 +3,9 @@
 The library's defaults are weaker (five seconds of skew, a day of age, no required digest, any authority). So
 this module requires label `sig1`, tag `dpdpca`, alg `ed25519`, keyid = the party id, a 128-bit nonce, the
 components of `dpdpca_protocol.wire.http` and, with a body, its digest and type. The request must be created
-within ±5 minutes of our clock, addressed to us, and never seen before. This module reads no clock: its
-callers pass the time.
+within ±5 minutes of our clock, addressed to us, and never seen before. A carried request (tag
+`dpdpca-carried`) is accepted where the caller allows it: it must not have expired, and it may arrive again.
+This module reads no clock: its callers pass the time.
 """
 
 import re
@@ -28,6 +29,7 @@ from starlette.requests import Request
 from dpdpca_protocol.errors import AuthenticationError, MessageError
 from dpdpca_protocol.wire.address import Address
 from dpdpca_protocol.wire.http import (
+    CARRIED_TAG,
     NONCE_BYTES,
     SIGNATURE_ALGORITHM,
     SIGNATURE_LABEL,
@@ -79,13 +81,17 @@ class ReceivedHead:
 
 @dataclass(frozen=True, slots=True)
 class SignedHead:
-    """The head of a request, with a verified signature. The body, if any, must still pass `check_body`."""
+    """The head of a request, with a verified signature. The body, if any, must still pass `check_body`.
+
+    `is_carried` says that the request was carried to us by hand. It may arrive any number of times.
+    """
 
     party: PartyId
     nonce: str
     created: datetime
     result: VerifyResult
     message: "_Message"
+    is_carried: bool
 
 
 class SignatureVerifier:
@@ -100,8 +106,14 @@ class SignatureVerifier:
         self._addresses = addresses
         self._find_key = find_key
 
-    def verify_head(self, head: ReceivedHead, now: datetime) -> SignedHead:
+    def verify_head(self, head: ReceivedHead, now: datetime, *, may_be_carried: bool = False) -> SignedHead:
         """The sender of the request that begins with `head`.
+
+        Args:
+            head: untrusted.
+            now: the time.
+            may_be_carried: whether the route accepts carried requests. It must give the same answer, or
+                refuse, if the same request arrives again at any later time.
 
         Raises:
             MessageError: `malformed`, there is no usable host.
@@ -109,8 +121,10 @@ class SignatureVerifier:
         """
         arrived = self._addresses.arrived_at(head.lines("host"))
         message, keys = _Message(head, arrived), _KeyResolver(self._find_key)
+        is_carried = may_be_carried and _says_carried(head)
+        verifier = (_CarriedVerifier if is_carried else _WindowedVerifier)(keys, now)
         try:
-            result = _verify(head, message, keys, now)
+            result = _verify(head, message, verifier)
         except (HTTPMessageSignaturesException, ValueError) as error:
             if keys.unknown:
                 raise AuthenticationError(
@@ -118,7 +132,7 @@ class SignatureVerifier:
                 ) from error
             for other in self._addresses.others_than(arrived):
                 with suppress(HTTPMessageSignaturesException, ValueError):
-                    _verify(head, _Message(head, other), keys, now)
+                    _verify(head, _Message(head, other), verifier)
                     raise host_header_changed(other, arrived) from error
             raise _bad_signature() from error
         if result.parameters.get("alg") != SIGNATURE_ALGORITHM:
@@ -127,7 +141,7 @@ class SignatureVerifier:
             raise _bad_signature("the nonce must have 128 bits, written as 32 lower-case hex digits")
         assert keys.party is not None
         created = datetime.fromtimestamp(int(result.parameters["created"]), UTC)
-        return SignedHead(keys.party, result.nonce, created, result, message)
+        return SignedHead(keys.party, result.nonce, created, result, message, is_carried)
 
     def check_body(self, head: SignedHead, body: bytes) -> None:
         """Raises AuthenticationError `bad-signature` unless the signed digest is that of `body`."""
@@ -146,10 +160,17 @@ class SignatureVerifier:
             )
 
 
-def _verify(head: ReceivedHead, message: "_Message", keys: "_KeyResolver", now: datetime) -> VerifyResult:
+def _says_carried(head: ReceivedHead) -> bool:
+    return any(f'tag="{CARRIED_TAG}"' in line for line in head.lines("signature-input"))
+
+
+def _verify(head: ReceivedHead, message: "_Message", verifier: "_WindowedVerifier") -> VerifyResult:
     required = SIGNED_COMPONENTS + (SIGNED_BODY_COMPONENTS if head.has_body else ())
-    (result,) = _WindowedVerifier(keys, now).verify(
-        message, expect_tag=SIGNATURE_TAG, expect_label=SIGNATURE_LABEL, require_components=required
+    (result,) = verifier.verify(
+        message,
+        expect_tag=verifier.tag,
+        expect_label=SIGNATURE_LABEL,
+        require_components=required,
     )
     return result
 
@@ -191,6 +212,8 @@ class _KeyResolver(HTTPSignatureKeyResolver):
 class _WindowedVerifier(HTTPMessageVerifier):
     """The library's verifier with our time window and our clock."""
 
+    tag = SIGNATURE_TAG
+
     def __init__(self, keys: HTTPSignatureKeyResolver | None, now: datetime) -> None:
         super().__init__(signature_algorithm=algorithms.ED25519, key_resolver=keys)
         self._now = now
@@ -212,6 +235,25 @@ class _WindowedVerifier(HTTPMessageVerifier):
         expires = sig_input.params.get("expires")
         if expires is not None and (type(expires) is not int or expires < int(self._now.timestamp())):
             raise InvalidSignature("expired")
+
+
+class _CarriedVerifier(_WindowedVerifier):
+    """Like its base, but for requests that are valid until they expire."""
+
+    tag = CARRIED_TAG
+
+    def validate_created_and_expires(self, sig_input: Any, max_age: Any = None) -> None:
+        created, expires = (sig_input.params.get(name) for name in ("created", "expires"))
+        if any(type(time) is not int or not 0 <= time < 2**34 for time in (created, expires)):
+            raise InvalidSignature("created or expires is missing or is not a time")
+        if expires < int(self._now.timestamp()):
+            raise AuthenticationError(
+                "stale-request",
+                f"the request could be carried here until {_text(datetime.fromtimestamp(expires, UTC))}, but"
+                f" the time here is {_text(self._now)}",
+                "carry the folder back and make the request again; first set the clock of that machine if it"
+                " is wrong",
+            )
 
 
 def _bad_signature(reason: str = "the signature of the request is invalid") -> AuthenticationError:

@@ -58,6 +58,7 @@ class ProxyClient:
         marks: stores the proxy's generations; answers about studies are compared with them.
         ca_file: a PEM file with the authority that issued the proxy's certificate, instead of the system's
             authorities; default: the environment's DPDPCA_CA_FILE.
+        signs: False if `transport` signs the requests itself.
 
     Every method raises the DpdpcaError that the proxy's problem document names, UnavailableError if nobody
     answers, and MessageError if the answer does not have the form of the route.
@@ -74,10 +75,11 @@ class ProxyClient:
         marks: SeenMarks | None = None,
         ca_file: Path | None = None,
         now: Callable[[], datetime] = utc_now,
+        signs: bool = True,
     ) -> None:
         self._exchange = Exchange(
             Peer("proxy", parse_address(url), "--ca-file or DPDPCA_CA_FILE"),
-            RequestSigner(key).sign,
+            RequestSigner(key).sign if signs else _leave_unsigned,
             patience or Patience(),
             ca_file or ca_file_of_environment(),
             transport,
@@ -292,6 +294,10 @@ class ProxyClient:
         if self._proxy is None:
             raise UsageError("not-enrolled", "the proxy's key is not known yet", "enrol at this proxy first")
         return self._proxy
+
+
+def _leave_unsigned(request: httpx.Request, body: bytes | None, created: datetime) -> None:
+    pass
 
 
 def _path(study: StudyId, rest: str = "") -> str:

@@ -4,9 +4,9 @@ This is the only HTTP client of the product. The clients for a proxy and for the
 this client.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -61,6 +61,7 @@ class Call:
         is_repeatable: whether the route is idempotent. If not, the call is never retried: a server in between
             may have replaced the answer after the work was done.
         takes_html: whether the answer is a page. Any other answer in HTML comes from another site.
+        headers: further headers.
     """
 
     method: str
@@ -72,6 +73,15 @@ class Call:
     is_open: bool = False
     is_repeatable: bool = True
     takes_html: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """The body and the headers of a 2xx answer."""
+
+    content: bytes
+    headers: Mapping[str, str]
 
 
 class Exchange:
@@ -134,7 +144,11 @@ class Exchange:
             ) from error
 
     def send(self, call: Call) -> bytes:
-        """Sends a call and returns the body of a 2xx answer.
+        """Sends a call and returns the body of a 2xx answer. Raises like `receive`."""
+        return self.receive(call).content
+
+    def receive(self, call: Call) -> Received:
+        """Sends a call and returns a 2xx answer.
 
         Raises:
             DpdpcaError: the error that the peer's problem document names.
@@ -146,7 +160,7 @@ class Exchange:
         while True:
             try:
                 with self._open(call) as response:
-                    return self._read(response, call.limit_bytes)
+                    return Received(self._read(response, call.limit_bytes), response.headers)
             except httpx.TransportError as error:
                 failure = explain_failure(error, self._peer, self._now())
                 is_retried = call.is_repeatable and not self._peer.is_local
@@ -179,7 +193,7 @@ class Exchange:
             call.method,
             f"{call.path}?{call.query}" if call.query else call.path,
             content=call.body,
-            headers={"content-type": call.media_type} if call.body is not None else None,
+            headers={**call.headers, **({"content-type": call.media_type} if call.body is not None else {})},
             timeout=timeout or _TIMEOUT,
         )
         if not call.is_open:

@@ -14,6 +14,7 @@ from http_message_signatures import HTTPMessageSigner, HTTPSignatureKeyResolver
 from http_message_signatures.algorithms import ED25519
 
 from dpdpca_protocol.wire.http import (
+    CARRIED_TAG,
     NONCE_BYTES,
     SIGNATURE_LABEL,
     SIGNATURE_TAG,
@@ -42,23 +43,37 @@ class RequestSigner:
     def key_id(self) -> str:
         return self._key.public.party_id.hex()
 
-    def sign(self, request: httpx.Request, body: bytes | None, created: datetime) -> None:
+    def sign(
+        self,
+        request: httpx.Request,
+        body: bytes | None,
+        created: datetime,
+        *,
+        carried_until: datetime | None = None,
+    ) -> str:
         """Adds Content-Digest (if there is a body), Signature-Input and Signature to `request`.
 
         Args:
             request: complete except for these headers. A request with a body has a Content-Type.
             body: its exact content, or None without one.
             created: now, with a time zone.
+            carried_until: for a request that is carried by hand: until when the proxy may accept it.
+
+        Returns:
+            The nonce of the request.
         """
+        nonce = secrets.token_hex(NONCE_BYTES)
         components = SIGNED_COMPONENTS + (SIGNED_BODY_COMPONENTS if body is not None else ())
         self._signer.sign(
             request,
             key_id=self.key_id,
             created=created,
-            nonce=secrets.token_hex(NONCE_BYTES),
+            expires=carried_until,
+            nonce=nonce,
             label=SIGNATURE_LABEL,
-            tag=SIGNATURE_TAG,
+            tag=SIGNATURE_TAG if carried_until is None else CARRIED_TAG,
             include_alg=True,
             covered_component_ids=components,
             body=body,
         )
+        return nonce

@@ -15,9 +15,10 @@ from fastapi import Path, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from dpdpca_protocol.errors import MessageError, NotAllowedError
+from dpdpca_protocol.errors import AuthenticationError, MessageError, NotAllowedError
 from dpdpca_protocol.wire.http import JSON_MEDIA_TYPE
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
+from dpdpca_proxy.carried import sign_answer
 from dpdpca_proxy.enrolment import party_of, remember_nonce
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.store.parties import PartyRow
@@ -44,7 +45,12 @@ class SignedRequest:
 
 
 async def signed_request(
-    request: Request, roles: frozenset[str], *, media_type: str = JSON_MEDIA_TYPE, max_bytes: int = 0
+    request: Request,
+    roles: frozenset[str],
+    *,
+    media_type: str = JSON_MEDIA_TYPE,
+    max_bytes: int = 0,
+    may_be_carried: bool = False,
 ) -> SignedRequest:
     """The sender of `request`, and its body.
 
@@ -53,23 +59,29 @@ async def signed_request(
         roles: the roles that may use the route.
         media_type: the media type of the body.
         max_bytes: the largest body; 0 for a route without a body.
+        may_be_carried: whether an owner's carried request is accepted (see `SignatureVerifier.verify_head`).
 
     Raises:
         AuthenticationError, NotAllowedError, MessageError, LimitError: see `identity`, `limits` and `rate`.
     """
-    known = await _known_head(request, roles)
+    known = await _known_head(request, roles, may_be_carried)
     body = b""
     if max_bytes:
         body = await read_body(request, media_type, max_bytes)
     elif ReceivedHead.of(request).has_body:
         raise MessageError("malformed", "this route accepts no body", "send the request without a body")
-    await run_in_threadpool(_accept, proxy_of(request), known, body)
+    await run_in_threadpool(_accept, request, known, body)
     return SignedRequest(known.caller, body)
 
 
 @asynccontextmanager
 async def large_request(
-    request: Request, roles: frozenset[str], most_bytes: Callable[[PartyRow], int], large: LargeBodies
+    request: Request,
+    roles: frozenset[str],
+    most_bytes: Callable[[PartyRow], int],
+    large: LargeBodies,
+    *,
+    may_be_carried: bool = False,
 ) -> AsyncIterator[SignedRequest]:
     """Like `signed_request`, for large bodies. A body that would be refused is not read.
 
@@ -79,16 +91,17 @@ async def large_request(
         most_bytes: returns the largest allowed body, or raises if the caller may not send one now.
             `most_bytes` is called in a thread.
         large: reserves memory for the declared length, or for the largest body if no length is declared.
+        may_be_carried: as for `signed_request`.
 
     Raises:
         UnavailableError: `busy`, there is no room for the body now.
         DpdpcaError: all errors of `most_bytes` and `signed_request`.
     """
-    known = await _known_head(request, roles)
+    known = await _known_head(request, roles, may_be_carried)
     size = await run_in_threadpool(most_bytes, known.caller)
     with large.room(known.caller.party, min(size, declared_length(request) or size)):
         body = await read_body(request, JSON_MEDIA_TYPE, size)
-        await run_in_threadpool(_accept, proxy_of(request), known, body)
+        await run_in_threadpool(_accept, request, known, body)
         yield SignedRequest(known.caller, body)
 
 
@@ -131,9 +144,10 @@ class _KnownHead:
     now: datetime
 
 
-async def _known_head(request: Request, roles: frozenset[str]) -> _KnownHead:
+async def _known_head(request: Request, roles: frozenset[str], may_be_carried: bool) -> _KnownHead:
     proxy = proxy_of(request)
-    known = await run_in_threadpool(_verify, proxy, ReceivedHead.of(request), proxy.now())
+    head = ReceivedHead.of(request)
+    known = await run_in_threadpool(_verify, proxy, head, proxy.now(), may_be_carried)
     request.app.state.rate.take(known.caller.party)
     role = known.caller.role
     if role not in roles:
@@ -143,7 +157,7 @@ async def _known_head(request: Request, roles: frozenset[str]) -> _KnownHead:
     return known
 
 
-def _verify(proxy: Proxy, head: ReceivedHead, now: datetime) -> _KnownHead:
+def _verify(proxy: Proxy, head: ReceivedHead, now: datetime, may_be_carried: bool) -> _KnownHead:
     found: list[PartyRow] = []
 
     def find_key(party: PartyId) -> bytes | None:
@@ -154,14 +168,20 @@ def _verify(proxy: Proxy, head: ReceivedHead, now: datetime) -> _KnownHead:
         return row.ed25519
 
     verifier = SignatureVerifier(proxy.settings.known_addresses, find_key)
-    signed = verifier.verify_head(head, now)
+    signed = verifier.verify_head(head, now, may_be_carried=may_be_carried)
     (caller,) = found
+    if signed.is_carried and caller.role not in OWNER:
+        raise AuthenticationError("bad-signature", "only owners carry requests", "sign the request anew")
     return _KnownHead(verifier, signed, caller, now)
 
 
-def _accept(proxy: Proxy, known: _KnownHead, body: bytes) -> None:
+def _accept(request: Request, known: _KnownHead, body: bytes) -> None:
+    proxy = proxy_of(request)
     if body:
         known.verifier.check_body(known.signed, body)
+    if known.signed.is_carried:
+        sign_answer(request.scope, known.signed.nonce)
+        return
     created = known.signed.created
     known.verifier.check_unseen(
         known.signed, lambda party, nonce, at: remember_nonce(proxy, party, nonce, at, created), known.now

@@ -84,7 +84,7 @@ async def enrol_party(request: Request) -> Response:
     **operation(Parties, SIGNED, described="All parties."),
 )
 async def read_parties(request: Request, statements: StatementsQuery = "false") -> Response:
-    await signed_request(request, ANY_ROLE)
+    await signed_request(request, ANY_ROLE, may_be_carried=True)
     rows = await run_in_threadpool(all_parties, proxy_of(request))
     shown: list[dict[str, Any]] = [_shown(row) for row in rows]
     if statements == "true":
@@ -100,7 +100,7 @@ async def read_parties(request: Request, statements: StatementsQuery = "false") 
     **operation(Rotations, SIGNED, described="The rotations of all parties."),
 )
 async def read_rotations(request: Request) -> Response:
-    await signed_request(request, ANY_ROLE)
+    await signed_request(request, ANY_ROLE, may_be_carried=True)
     return _rotations(await run_in_threadpool(all_rotations, proxy_of(request)))
 
 

@@ -6,6 +6,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE, JSON_MEDIA_TYPE, STATEMENT_LIMIT_BYTES
+from dpdpca_proxy.carried import leave_unsigned
 from dpdpca_proxy.releases import (
     answer_count,
     challenge_of,
@@ -160,7 +161,8 @@ async def publish_components(request: Request, study: StudyPath) -> Response:
     ),
 )
 async def read_components(request: Request, study: StudyPath) -> Response:
-    signed = await signed_request(request, ANY_ROLE)
+    signed = await signed_request(request, ANY_ROLE, may_be_carried=True)
+    leave_unsigned(request.scope)  # the data user has signed the content, which may be large
     statement = await run_in_threadpool(components_of, proxy_of(request), signed.caller, study_id(study))
     return BoundedStream(
         in_pieces(b'{"components":', statement, b"}"),

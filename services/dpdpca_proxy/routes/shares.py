@@ -66,7 +66,9 @@ router = APIRouter(prefix="/v1/studies/{study}", tags=["shares"])
 async def send_chunk(
     request: Request, study: StudyPath, position: PositionPath, version: VersionQuery
 ) -> Response:
-    signed = await signed_request(request, OWNER, media_type=CHUNK_MEDIA_TYPE, max_bytes=CHUNK_LIMIT_BYTES)
+    signed = await signed_request(
+        request, OWNER, media_type=CHUNK_MEDIA_TYPE, max_bytes=CHUNK_LIMIT_BYTES, may_be_carried=True
+    )
     await to_thread.run_sync(
         put_chunk,
         proxy_of(request),
@@ -86,7 +88,7 @@ async def send_chunk(
     **operation(ShareStatus, OF_ONE_ROLE, described="The caller's share."),
 )
 async def read_share(request: Request, study: StudyPath) -> Response:
-    signed = await signed_request(request, OWNER)
+    signed = await signed_request(request, OWNER, may_be_carried=True)
     status = await run_in_threadpool(status_of, proxy_of(request), signed.caller, study_id(study))
     return json_response(
         canonical_json(
@@ -124,7 +126,11 @@ async def read_share(request: Request, study: StudyPath) -> Response:
 )
 async def complete_share(request: Request, study: StudyPath) -> Response:
     async with large_request(
-        request, OWNER, lambda caller: SHARE_STATEMENT_LIMIT_BYTES, request.app.state.statements
+        request,
+        OWNER,
+        lambda caller: SHARE_STATEMENT_LIMIT_BYTES,
+        request.app.state.statements,
+        may_be_carried=True,
     ) as signed:
         receipt = await to_thread.run_sync(
             complete,
@@ -149,7 +155,7 @@ async def complete_share(request: Request, study: StudyPath) -> Response:
     ),
 )
 async def withdraw_share(request: Request, study: StudyPath) -> Response:
-    signed = await signed_request(request, OWNER, max_bytes=STATEMENT_LIMIT_BYTES)
+    signed = await signed_request(request, OWNER, max_bytes=STATEMENT_LIMIT_BYTES, may_be_carried=True)
     receipt = await run_in_threadpool(
         withdraw, proxy_of(request), signed.caller, study_id(study), signed.body
     )

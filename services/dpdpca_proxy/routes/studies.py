@@ -88,7 +88,7 @@ async def read_studies(request: Request) -> Response:
     **operation(StudyDetail, STUDY, described="The study."),
 )
 async def read_study(request: Request, study: StudyPath) -> Response:
-    signed = await signed_request(request, ANY_ROLE)
+    signed = await signed_request(request, ANY_ROLE, may_be_carried=True)
     known = await run_in_threadpool(detail, proxy_of(request), signed.caller, study_id(study))
     progress = request.app.state.jobs.progress(study_id(study))
     return json_response(canonical_json(known | {"progress": progress.to_body() if progress else None}))
@@ -100,7 +100,7 @@ async def read_study(request: Request, study: StudyPath) -> Response:
     **operation(signed("manifest"), STUDY, described="The manifest."),
 )
 async def read_manifest(request: Request, study: StudyPath) -> Response:
-    await signed_request(request, ANY_ROLE)
+    await signed_request(request, ANY_ROLE, may_be_carried=True)
     return json_response(await run_in_threadpool(manifest_bytes, proxy_of(request), study_id(study)))
 
 
@@ -110,7 +110,7 @@ async def read_manifest(request: Request, study: StudyPath) -> Response:
     **operation(Transcript, STUDY, described="All events so far."),
 )
 async def read_transcript(request: Request, study: StudyPath) -> Response:
-    await signed_request(request, ANY_ROLE)
+    await signed_request(request, ANY_ROLE, may_be_carried=True)
     return json_response(await run_in_threadpool(transcript_of, proxy_of(request), study_id(study)))
 
 

@@ -210,11 +210,6 @@ def test_a_refused_join_leaves_no_approval(scene: Scene) -> None:
     assert desk.home.followed.all() == []
 
 
-def agent(desk: Desk) -> tuple[Agent, list[str]]:
-    told: list[str] = []
-    return Agent(replace(desk, say=told.append), {}), told
-
-
 RULE = """
 [[rule]]
 name = "the institute"
