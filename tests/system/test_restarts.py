@@ -163,7 +163,7 @@ def test_masked_study_survives_restarts_at_every_state(
     restarts.status(owners[0], address)
     assert _release(client, study) == before
     assert _kinds(client, study) == [
-        "manifest", "receipt", "receipt", "closed", "count", "release", "components"
+        "manifest", "receipt", "receipt", "closed", "count", "release", "opened", "components"
     ]  # fmt: skip
 
     model = user.ask("user", "result", study.hex())
