@@ -244,7 +244,7 @@ def test_after_a_recovery_nothing_is_approved_in_this_month(make_scene: MakeScen
     scene = make_scene()
     keep(scene, rule_text(scene))
     scene.desk.home.ledger.entries_path.unlink()
-    recover_ledger(scene.desk)
+    recover_ledger(replace(scene.desk, now=lambda: JANUARY))
     found, (told,) = approved(scene)
     assert found == []
     assert "recovered" in told
