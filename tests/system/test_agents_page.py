@@ -123,8 +123,8 @@ def test_a_study_is_read_approved_and_followed_in_the_browser(
 
     scene.federation.user.wait_state(scene.study, "published", seconds=240)
     for agent in scene.agents:
-        path = agent.owner.home / "studies" / scene.study / "components.npz"
-        wait_for(path.exists, f"{agent.name} has the components", 120)
+        components = agent.owner.home / "studies" / scene.study / "components.npz"
+        wait_for(components.exists, f"{agent.name} has the components", 120)
     browser.open(f"{root}/studies")
     browser.wait_for("return document.querySelector('a[href$=\"/components\"]') !== null", 60)
     browser.click("a[href$='/components']")
