@@ -167,23 +167,28 @@ class Follower:
 
     def _join(self, manifest: Manifest) -> None:
         address, records = StudyAddress(self.address.proxy, manifest.study_id), self.records
+        is_first = self.is_approved and address == self.address
+        if not is_first:
+            self._check_covered(manifest, address)  # before the records are read
         data_set = records.data_set or self._booked_on()
         begun = time.monotonic()
         prepared = prepare_join(self.desk, address, records.location, data_set, strict=records.strict)
-        is_first = self.is_approved and address == self.address
         if not prepared.is_approved and not is_first:
-            raise PolicyError(
-                "not-approved",
-                f"the round '{manifest.title}' needs your approval: nobody has approved it on these terms and"
-                " for these records",
-                f"read it and decide: dpdpca owner join {address}",
-            )
+            raise _not_approved(manifest, address)
         settled = join(self.desk, address, prepared, self.watching(manifest))
         self.desk.say(f"joined '{manifest.title}': receipt of {settled.receipt.time}")
         accepted, seconds = prepared.contribution.report.accepted, time.monotonic() - begun
         self.on_joined(
             Joined(address, manifest.title, accepted, settled.sent_bytes, settled.receipt.time, seconds)
         )
+
+    def _check_covered(self, manifest: Manifest, address: StudyAddress) -> None:
+        """Raises PolicyError if no approval of the chain covers this round, whatever records it is for."""
+        chain = self.desk.home.approvals.chain(manifest, self.desk.home.ledger.read())
+        if chain is not None:
+            chain.check()
+        if chain is None or not chain.is_covered:
+            raise _not_approved(manifest, address)
 
     def _booked_on(self) -> str | None:
         """The data set of the followed study, if it is booked. If later rounds were placed by their content
@@ -278,6 +283,15 @@ def follow(follower: Follower, sleep: Callable[[float], object]) -> Result:
             if told != (told := str(error)):
                 follower.desk.say(f"waiting: {error}")
         sleep(LOOK_SECONDS)
+
+
+def _not_approved(manifest: Manifest, address: StudyAddress) -> PolicyError:
+    return PolicyError(
+        "not-approved",
+        f"the round '{manifest.title}' needs your approval: nobody has approved it on these terms and for"
+        " these records",
+        f"read it and decide: dpdpca owner join {address}",
+    )
 
 
 def share_at(home: OwnerHome, address: StudyAddress) -> ShareState:

@@ -124,8 +124,9 @@ def join_and_follow(
     if source is not None and records.data_set is not None:
         followed = FollowedStudy(place, source, records.data_set, records.strict)
     consented = followed is not None and followed in kept.all()
-    share, prepared = share_at(desk.home, place), None
+    share = share_at(desk.home, place)
     sent = share is ShareState.COMPLETE
+    prepared: Prepared | None = None
     if not sent and not consented:
         prepared = _ask_consent(desk, place, records, yes, as_json)
         consented = True

@@ -18,6 +18,7 @@ from dpdpca_owner.commands.joining import join_and_follow
 from dpdpca_owner.commands.serve import ended_by_signals, print_line
 from dpdpca_owner.followed import FollowedStudy
 from dpdpca_owner.following import Joined, Records, Result, has_sent, share_at
+from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.rotation import rotate_keys
 from dpdpca_owner.sources import RegisteredSource
@@ -96,7 +97,7 @@ def test_an_agent_that_ends_in_that_moment_leaves_the_consent(
     place = open_study(scene)
     seen: list[list[FollowedStudy]] = []
 
-    def running(home: agents.OwnerHome) -> bool:
+    def running(home: OwnerHome) -> bool:
         seen.append(home.followed.all())
         return True  # and now it ends
 

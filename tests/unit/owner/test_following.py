@@ -65,6 +65,10 @@ def test_later_rounds_are_joined_if_the_approval_covers_them(scene: Scene) -> No
     other = scene.chain.open(release="joint", **TERMS | rounds | {"purpose": "Something else."})
     assert refused(follower.advance) == "not-approved"
     assert scene.shares() == 1
+    # The agent asks often, and so the records are not read for a round that nobody approved.
+    away = scene.chain.data[0].rename(scene.chain.data[0].with_name("away.csv"))
+    assert refused(follower.advance) == "not-approved"
+    away.rename(scene.chain.data[0])
     second = scene.chain.open(publish=True, release="joint", **TERMS | rounds)
     # The round that nobody approved does not hold up the one that was approved.
     assert refused(follower.advance) == "not-approved"
