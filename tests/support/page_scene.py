@@ -79,7 +79,8 @@ class PageScene:
 
     def send(self, action: str, form: dict[str, Any], **headers: str) -> httpx.Response:
         sent = FROM_HERE | {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.browser.post(action, data=form, headers=sent)
+        answer: httpx.Response = self.browser.post(action, data=form, headers=sent)
+        return answer
 
     def look_again(self) -> None:
         """The page forgets what it read of the requests."""

@@ -68,6 +68,12 @@ class Browser:
             assert time.monotonic() < deadline, f"never true: {script}"
             time.sleep(0.2)
 
+    def wait_for_url(self, url: str, limit_seconds: float = 30) -> None:
+        deadline = time.monotonic() + limit_seconds
+        while self.url != url:
+            assert time.monotonic() < deadline, f"the browser is at {self.url} instead of {url}"
+            time.sleep(0.1)
+
     def click(self, css: str) -> None:
         """Click what a CSS selector finds, as a person would."""
         self._send(f"element/{self._find(css)}/click", {})

@@ -1,6 +1,5 @@
 """Makes pages from the templates, which escape every text."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from fractions import Fraction
 from functools import cache
@@ -25,7 +24,7 @@ _RAISED: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 def page(template: str, request: Request, *, status: int = 200, **context: Any) -> HTMLResponse:
     """A page. `template` is the name of a file without its ending; the page's path marks its menu."""
     session = getattr(request.state, "session", None)
-    shared: Mapping[str, Any] = {
+    shared: dict[str, Any] = {
         "root": root_of(request),
         "path": request.scope["path"].removeprefix(root_of(request)),
         "form_token": "" if session is None else session.form_token,
@@ -82,9 +81,12 @@ def _printable(value: Any) -> Any:
 
 
 def short(value: Fraction | float) -> str:
-    """Four significant digits, such as 0.25 and 4 × 10⁻⁸."""
+    """Four significant digits, such as 0.25, 10⁻⁶ and 4 × 10⁻⁸."""
     digits, _, power = f"{float(value):.4g}".partition("e")
-    return f"{digits} × 10{str(int(power)).translate(_RAISED)}" if power else digits
+    if not power:
+        return digits
+    times = "" if digits == "1" else f"{digits}\u00a0×\u00a0"
+    return f"{times}10{str(int(power)).translate(_RAISED)}"
 
 
 def _when(time: datetime) -> Markup:

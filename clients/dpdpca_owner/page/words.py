@@ -69,7 +69,7 @@ def note_compared(office: Office, request: Request, form: Form) -> Response:
 
 def _user(sheet: ConsentSheet) -> Known:
     user, since = sheet.manifest.user, sheet.study.user_since
-    met = "not met before" if since is None else f"known since {since}"
+    met = "not met before" if since is None else f"known since {since[:10]}{since[20:]}"
     return Known(user.name, fingerprint_words(user.ed25519), met)
 
 
@@ -80,7 +80,7 @@ def _owners(sheet: ConsentSheet) -> list[Known]:
     for each in sheet.manifest.participants:
         if each.ed25519 != own:
             since = study.owners_since.get(each.ed25519)
-            met = "not met before" if since is None else f"known since {since}"
+            met = "not met before" if since is None else f"known since {since[:10]}{since[20:]}"
             is_compared = each.ed25519 in study.compared
             words = fingerprint_words(each.ed25519)
             found.append(Known(each.name, words, met, is_compared, path_of(address), sheet.manifest.title))

@@ -24,7 +24,7 @@ def policy_of(page: PageScene) -> str:
 
 def test_a_change_is_shown_then_saved_and_nothing_else_moves(page: PageScene) -> None:
     path = page.scene.desk.home.policy_path
-    path.write_text(DEFAULT_POLICY + OTHERS)
+    path.write_text(DEFAULT_POLICY.replace("min_owners = 3 ", "min_owners = 1 ") + OTHERS)
     before = policy_of(page)
     assert "Hospital &lt;B&gt;" in page.show(FORM)
     form = page.form(FORM, CHANGE)

@@ -15,8 +15,8 @@ async function refresh() {
   if (!answer.ok) return;
   const made = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(live.id);
   if (!made) return;
-  if (made.innerHTML !== live.innerHTML) live.replaceChildren(...made.childNodes);
-  if (!made.dataset.live) live.removeAttribute("data-live"); // nothing changes any more
+  if (!made.dataset.live) location.reload(); // it has ended, which other parts of the page tell too
+  else if (made.innerHTML !== live.innerHTML) live.replaceChildren(...made.childNodes);
 }
 
 if (document.querySelector("[data-live]")) setInterval(refresh, SECONDS * 1000);
