@@ -27,7 +27,16 @@ def folder(run: OwnerCommands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 def join_words(run: OwnerCommands, folder: Path, *more: str) -> list[str]:
-    return ["join", str(run.scene.address), "--data", str(run.scene.location.data), "--yes", "--to", str(folder), *more]
+    return [
+        "join",
+        str(run.scene.address),
+        "--data",
+        str(run.scene.location.data),
+        "--yes",
+        "--to",
+        str(folder),
+        *more,
+    ]
 
 
 def state_of(run: OwnerCommands) -> SpendState | None:
@@ -75,7 +84,12 @@ def test_programs_read_the_same_facts(run: OwnerCommands, folder: Path) -> None:
 
 
 def test_status_books_the_receipt_too(run: OwnerCommands, folder: Path) -> None:
-    for command in (join_words(run, folder), ["send", str(folder)], join_words(run, folder), ["send", str(folder)]):
+    for command in (
+        join_words(run, folder),
+        ["send", str(folder)],
+        join_words(run, folder),
+        ["send", str(folder)],
+    ):
         assert run(*command)[0] == 0
     status, out, err = run("status", str(run.scene.address), "--to", str(folder))
     assert status == 0, err
@@ -95,7 +109,10 @@ def test_what_needs_a_connection_is_refused(run: OwnerCommands, folder: Path) ->
     status, _, err = run(*join_words(run, folder, "--follow"))
     assert status != 0
     assert "join one round after the other" in err
-    for words in (["status", "--to", str(folder)], ["status", str(run.scene.address), "--offline", "--to", str(folder)]):
+    for words in (
+        ["status", "--to", str(folder)],
+        ["status", str(run.scene.address), "--offline", "--to", str(folder)],
+    ):
         status, _, err = run(*words)
         assert status != 0
         assert "--to is for one study" in err
