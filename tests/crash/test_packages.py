@@ -69,7 +69,8 @@ def test_an_owner_killed_anywhere_while_it_packs(errand: Errand, tmp_path: Path,
         do(errand)
         made = share_in(errand.folder)
         assert [request.method for request in made] == ["PUT", "POST"]
-        assert made[0].target.endswith("version=1")
+        # Version 2 if it died after the plan and before the secrets, of which nothing can have left.
+        assert made[0].target.endswith(("version=1", "version=2"))
         assert not share or made == share
         deaths += status == KILLED
         if status == DONE:

@@ -93,6 +93,7 @@ LEAVES = {
     " components.log count-answer.log event.previous event.index log.previous log.digest",
     "entries of the proxy's log": "log.subject event.detail events.digest",
     "`opened` and its digest": "opened.cohort opened.release",
+    "the proxy's `answer` to a carried request": "answer.content answer.nonce answer.time",
     "head of an owner's ledger,": "share.log withdrawal.log",
     "`decline`:": "decline.owner decline.time decline.why",
     "study id,": "studies.modulus_digest",

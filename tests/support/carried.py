@@ -1,6 +1,5 @@
 """An owner without a network, and the machine that sends its folder, before a proxy in memory."""
 
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -70,7 +69,7 @@ class Carried:
     def bodies(self) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in sorted((self.folder / "to-proxy").iterdir())}
 
-    def bytes(self) -> bytes:
+    def content(self) -> bytes:
         """All bytes of the folder, names included."""
         return b"".join(
             str(path.relative_to(self.folder)).encode() + path.read_bytes()
@@ -81,9 +80,3 @@ class Carried:
     def at_location(self, data: Path) -> "Carried":
         location = replace(self.scene.location, data=str(data))
         return Carried(replace(self.scene, location=location), self.folder)
-
-
-def nonce_of(headers: httpx.Headers) -> str:
-    found = re.search('nonce="([0-9a-f]{32})"', headers["signature-input"])
-    assert found is not None
-    return found[1]

@@ -22,8 +22,8 @@ KINDS = {
 
 
 def questions(federation: Federation) -> int:
-    """How many questions the proxy has answered that every join asks."""
-    routes = ("/v1/proxy", "/v1/parties", "/v1/studies/{study}", "/v1/studies/{study}/share")
+    """How many questions the proxy has answered that only owners ask."""
+    routes = ("/v1/parties/rotations", "/v1/studies/{study}/share")
     return sum(federation.requests("GET", route) for route in routes)
 
 
@@ -66,7 +66,7 @@ def test_an_owner_without_a_network_takes_part(
     study = federation.user.create_study(draft(**terms, **KINDS[kind]))
     address = f"{federation.url}/{study}"
     folder = tmp_path / "stick"
-    join = ["owner", "join", address, "--data", data[0], "--yes", "--to", folder]
+    join: list[str | Path] = ["owner", "join", address, "--data", data[0], "--yes", "--to", folder]
 
     before = questions(federation)
     assert offline.ask(*join)["contains"] == "questions"
@@ -101,7 +101,16 @@ def test_a_refused_folder_says_what_is_wrong(
     assert "is not a folder of carried requests" in missing.err
     address = f"{federation.url}/{'0' * 64}"
     records = write_csv(tmp_path / "records.csv", patients(5, 1))
-    join = ["owner", "join", address, "--data", records, "--yes", "--to", tmp_path / "stick"]
+    join: list[str | Path] = [
+        "owner",
+        "join",
+        address,
+        "--data",
+        records,
+        "--yes",
+        "--to",
+        tmp_path / "stick",
+    ]
     offline.ask(*join)
     (tmp_path / "stick" / "to-proxy" / "letter.txt").write_text("by another hand")
     altered = carrier.run("owner", "send", tmp_path / "stick")

@@ -109,9 +109,7 @@ def test_a_share_reaches_the_proxy_through_a_folder(
     assert again.outcome is Outcome.ALREADY
 
 
-def test_the_share_is_the_one_that_a_connection_would_send(
-    make_scene: MakeScene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blinded: Carried
-) -> None:
+def test_the_share_is_the_one_that_a_connection_would_send(blinded: Carried) -> None:
     """Chunks and statement are the same byte for byte, from the same secrets."""
     blinded.pack()
     blinded.send()
@@ -174,7 +172,7 @@ def test_nothing_secret_is_in_the_folder(carried: Carried) -> None:
     carried.pack()
     carried.send()
     carried.join()
-    scene, content = carried.scene, carried.bytes()
+    scene, content = carried.scene, carried.content()
     key = scene.desk.owner.key
     secrets = [key.ed25519.private_bytes_raw(), key.blinding_key.private_bytes_raw()]
     secrets += [part.private_bytes_raw() for part in key.opening_key.parts]
@@ -212,12 +210,12 @@ def test_the_ledger_is_written_before_the_share(blinded: Carried, monkeypatch: p
 def test_a_budget_that_is_too_small_writes_nothing(blinded: Carried) -> None:
     blinded.join()
     blinded.send()
-    before = blinded.bytes()
+    before = blinded.content()
     policy = blinded.scene.desk.home.policy_path
     policy.write_text("[study]\nmin_owners = 2\n[budget]\nrho = 1e-9\n")
     with pytest.raises(PolicyError):
         blinded.join()
-    assert blinded.bytes() == before
+    assert blinded.content() == before
 
 
 # The folder on its way

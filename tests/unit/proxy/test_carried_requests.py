@@ -174,5 +174,5 @@ def test_an_ordinary_request_is_as_short_lived_as_ever(folder: Folder) -> None:
         changed = stolen(request, "GET", str(request.url))
         changed.headers["signature-input"] = changed.headers["signature-input"].replace(old, new)
         assert folder.send(changed).status_code == 401
-    old = study.world.request(folder.owner, "GET", study.path, created=datetime(2001, 1, 1, tzinfo=UTC))
-    assert slug(old) == "stale-request"
+    stale = study.world.request(folder.owner, "GET", study.path, created=datetime(2001, 1, 1, tzinfo=UTC))
+    assert slug(stale) == "stale-request"
