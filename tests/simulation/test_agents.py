@@ -60,7 +60,7 @@ MOST_STEPS = 4000
 DAYS = 3650
 """After which studies close: never in a game."""
 PROXY = -1
-QUIET, OTHERWISE = 0.15, 0.1
+QUIET, OTHERWISE = 0.05, 0.1
 """How often a run is not interrupted, and how often an owner looks while nobody has anything to do."""
 
 
@@ -91,7 +91,7 @@ WEIGHTS = {
     Fault.TIME_PASSES: 1,
     Fault.OTHER_COMMAND: 3,
 }
-POINTS, REQUESTS = 45, 14
+POINTS, REQUESTS = 40, 10
 """The latest point, and the latest request, of a run at which something happens."""
 
 
@@ -274,13 +274,14 @@ class Game:
     def tempt(self, chain: int) -> None:
         """Rounds that nobody approves: of this data user with another purpose, and of another data user."""
         rounds = {"rho_share": "0.1", "pre_studies": [self.first[chain].study.hex()]}
-        self.open_unapproved(release="joint", **TERMS | rounds | {"purpose": "Something else."})
+        terms = {name: value for name, value in TERMS.items() if name != "delta"}  # the chain's, by default
+        self.open_unapproved(release="joint", **terms | rounds | {"purpose": "Something else."})
         world, closes_at = self.world, self.world.time() + timedelta(days=DAYS)
         ours = world.user, world.secret, world.proof
         world.user = world.owners[1].generate("user")
         world.enrol(world.user, "user", "Institute")
         world.with_new_key()
-        world.open_study(3, delta="0.00001", closes_at=closes_at, **rounds)
+        world.open_study(3, epsilon=TERMS["epsilon"], closes_at=closes_at, **rounds)
         world.user, world.secret, world.proof = ours
 
     def open_unapproved(self, **draft: Any) -> None:
