@@ -451,4 +451,4 @@ def test_the_rule_in_the_default_policy_is_a_comment_that_works_without_its_sign
 
 
 def test_a_ledger_without_rules_reads_as_before() -> None:
-    assert Ledger().approved_by_rule("any", "2026-01") == (0, 0)
+    assert Ledger().approved_by_rule("any", "2026-01") == (Fraction(0), Fraction(0))
