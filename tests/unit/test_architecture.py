@@ -247,6 +247,18 @@ def test_wheel_is_typed_and_licensed(wheel: zipfile.ZipFile) -> None:
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
+def test_wheel_has_the_files_of_all_pages(wheel: zipfile.ZipFile) -> None:
+    suffixes = (".html", ".css", ".js", ".svg")
+    files = {
+        str(path.relative_to(ROOT / folder))
+        for package, folder in PACKAGES.items()
+        for path in (ROOT / folder / package).rglob("*")
+        if path.suffix in suffixes
+    }
+    assert len(files) > 15
+    assert files <= set(wheel.namelist())
+
+
 def build_wheel(source: Path, target: Path, **environment: str) -> bytes:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(target)]
     whole = {**os.environ, **environment}
