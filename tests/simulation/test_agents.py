@@ -44,7 +44,7 @@ from dpdpca_proxy.app import create_app
 from dpdpca_proxy.proxy import make_home, open_proxy
 from dpdpca_proxy.settings import load_settings
 from dpdpca_proxy.store.shares import list_shares
-from dpdpca_proxy.store.studies import complete_members, load_study
+from dpdpca_proxy.store.studies import complete_members, frozen_cohort, load_study
 from dpdpca_proxy.studies import summaries
 from dpdpca_runtime.http.address import StudyAddress
 from dpdpca_runtime.http.client import ProxyClient
@@ -418,6 +418,7 @@ class Game:
         told = [StudyId.parse(each["study"]) for each in summaries(self.world.proxy)]
         with self.world.proxy.database.reading("test: shares") as connection:
             shares = {study: list_shares(connection, study) for study in told}
+            cohorts = {study: frozen_cohort(connection, study) for study in ours}
         others = set(told) - ours
         assert len(others) == 2 + 2 * len(self.chains)
         assert all(not shares[study] for study in others), "a study that nobody approved got something"
@@ -426,11 +427,14 @@ class Game:
             expected = {study for chain in self.approved[owner] for study in rounds[chain]}
             assert len(self.approved[owner]) == sum(owner in NAMED[chain] for chain in self.chains)
             for study in ours:
-                (*share,) = (each for each in shares[study] if each.owner == parties[owner])
-                assert len(share) == (study in expected)
-                assert all((each.state, each.signed_version) == (ShareState.COMPLETE, 1) for each in share)
+                members = [each for each in cohorts[study] if each.owner == parties[owner]]
+                receipt = desk.home.study(study).last_receipt(self.world.proxy_key)
                 complete = ShareState.COMPLETE if study in expected else ShareState.ABSENT
                 assert self.state(owner, study) is complete, "a receipt is missing"
+                assert len(members) == (receipt is not None) == (study in expected)
+                for member in members:
+                    assert receipt is not None
+                    assert (receipt.version, receipt.statement) == (member.version, member.statement)
             ledger = desk.home.ledger.read()
             assert {spend.charge.study for spend in ledger.spends} == expected
             assert len(ledger.spends) == ledger.spent("people").releases == len(expected)
