@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -12,6 +11,7 @@ from folders import files_below
 from owner_scene import MakeScene, OwnerCommands, Scene
 
 from dpdpca_owner import actions
+from dpdpca_owner.agent import Agent
 from dpdpca_owner.commands.app import app
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import CryptographicError, DpdpcaError, UsageError
@@ -128,8 +128,9 @@ def lines_with(command: Any, address: str, data: str, sample: Path) -> Iterator[
             yield words
 
 
-def stop(seconds: float) -> None:
-    """Ends the agent after its first look, which would go on for ever."""
+def look_once(agent: Agent, *pace: object) -> None:
+    """An agent would look for ever."""
+    agent.look()
     raise typer.Exit
 
 
@@ -137,7 +138,7 @@ def test_no_command_sends_a_sample(
     run: OwnerCommands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every command of an owner gets the sample in every place where it takes a text or a path."""
-    monkeypatch.setattr("dpdpca_owner.commands.serve.time", SimpleNamespace(sleep=stop))
+    monkeypatch.setattr(Agent, "run", look_once)
     scene, folder = run.scene, tmp_path / "sample"
     files = sampled(scene, folder)
     sent: list[bytes] = []
