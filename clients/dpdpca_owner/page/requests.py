@@ -174,6 +174,7 @@ def _sheet_page(
     manifest = plain.manifest
     share = share_state(office.desk.home.study(address.study), manifest.proxy.ed25519)
     reasons = refusals(plain)
+    by_rule = office.desk.home.ledger.read().by_rule.get(address.study)
     context: dict[str, Any] = {
         "sheet": shown,
         "manifest": manifest,
@@ -186,6 +187,7 @@ def _sheet_page(
         "finding": finding,
         "is_reading": is_reading,
         "is_approved": address in {each.address for each in office.desk.home.followed.all()},
+        "rule": None if by_rule is None else by_rule.name,
         "declined": office.desk.home.study(address.study).declined(),
         "share": share,
         "share_words": SHARE_WORDS[share],

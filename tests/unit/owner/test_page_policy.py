@@ -14,6 +14,17 @@ OTHERS = """
 [[recognised]]
 name = "Hospital <B>"   # a colleague
 words = "one two three four five six seven eight nine ten eleven twelve"
+
+[[rule]]
+name = "weekly"   # the board's decision
+source = "patients"
+max_epsilon = 4
+max_delta = 1e-5
+month_epsilon = 4
+month_delta = 1e-5
+[[rule.user]]
+name = "Institute"
+words = "twelve eleven ten nine eight seven six five four three two one"
 """
 CHANGE, FORM = "/policy/change", "/policy"
 
@@ -24,6 +35,7 @@ def policy_of(page: PageScene) -> str:
 
 def test_a_change_is_shown_then_saved_and_nothing_else_moves(page: PageScene) -> None:
     path = page.scene.desk.home.policy_path
+    page.register()
     path.write_text(DEFAULT_POLICY.replace("min_owners = 3 ", "min_owners = 1 ") + OTHERS)
     before = policy_of(page)
     assert "Hospital &lt;B&gt;" in page.show(FORM)

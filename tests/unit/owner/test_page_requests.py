@@ -12,6 +12,7 @@ from page_scene import PageScene, words_of
 
 from dpdpca_owner.actions import join, prepare_join, withdraw
 from dpdpca_owner.agent import Agent
+from dpdpca_owner.approving import approve_inbox
 from dpdpca_owner.followed import FollowedStudy
 from dpdpca_owner.following import has_sent
 from dpdpca_owner.upload import Watcher
@@ -250,3 +251,19 @@ def test_new_keys_of_this_owner_are_used(page: PageScene) -> None:
     new = replace(page.scene.desk.owner, name="Hospital Z", key=other)
     page.office.owner = lambda: new
     assert fingerprint_words(other.public.ed25519) in page.show("/words")
+
+
+def test_a_study_that_a_rule_approved_is_not_shown_as_the_persons_decision(page: PageScene) -> None:
+    page.register()
+    user = page.scene.parties.user.public.ed25519.hex()
+    page.scene.desk.home.policy_path.write_text(
+        "[study]\nmax_delta = 1e-4\nmin_owners = 2\n[[rule]]\nname = 'weekly <1>'\nsource = 'patients'\n"
+        "max_epsilon = 4\nmax_delta = 1e-4\nmonth_epsilon = 4\nmonth_delta = 1e-4\n"
+        f"[[rule.user]]\nname = 'Institute'\ned25519 = '{user}'\n"
+    )
+    (approved,) = approve_inbox(page.scene.desk, lambda place, problem: None)
+    assert approved.rule == "weekly <1>"
+    for path in ("/", page.study_path):
+        shown = page.show(path)
+        assert "our rule ‘weekly &lt;1&gt;’" in shown
+        assert "You approved this study" not in shown
