@@ -129,7 +129,8 @@ class QuietWorld(ProxyWorld):
     def answer(self, request: httpx.Request) -> httpx.Response:
         if self._called is None:
             raise httpx.ConnectError("nobody listens", request=request)
-        return self._called._transport.handle_request(request)
+        response: httpx.Response = self._called._transport.handle_request(request)
+        return response
 
 
 @dataclass
@@ -511,8 +512,8 @@ def tell(promise: Promise, happened: Counter[Fault], games: int) -> None:
 
 
 def test_interrupted_agents(parties: Parties, monkeypatch: pytest.MonkeyPatch, promise: Promise) -> None:
-    happened = play(parties, monkeypatch, 1, 1)
-    assert happened.total() >= 25
+    happened = play(parties, monkeypatch, 2, 1)
+    assert happened.total() >= 35
     tell(promise, happened, 1)
 
 
