@@ -107,19 +107,23 @@ def cpu_seconds() -> float:
 
 
 def in_turns(rounds: int, *measurements: Callable[[], float]) -> list[float]:
-    """Medians of the seconds that each of `measurements` returns. Each round takes every one in order.
-
-    A short measurement is repeated within its turn, and its mean counts: its first run would mostly show how
-    cold the caches are after the turn before.
-    """
+    """Medians of what each of `measurements` returns. Each round calls every measurement once, in order."""
     found: list[list[float]] = [[] for _ in measurements]
     for _ in range(rounds):
         for measure, values in zip(measurements, found, strict=True):
-            turn = [measure()]
-            while sum(turn) < _TURN_SECONDS:
-                turn.append(measure())
-            values.append(statistics.mean(turn))
+            values.append(measure())
     return [statistics.median(values) for values in found]
+
+
+def steady(measure: Callable[[], float]) -> float:
+    """Mean of what `measure` returns, over as many calls as a turn has time for.
+
+    The single run of a short act would mostly show how cold the caches are after the turn before.
+    """
+    end, found = time.perf_counter() + _TURN_SECONDS, [measure()]
+    while time.perf_counter() < end:
+        found.append(measure())
+    return statistics.mean(found)
 
 
 def seconds_of(act: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:

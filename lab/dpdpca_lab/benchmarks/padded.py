@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
-from dpdpca_lab.benchmarks.measure import Measured, in_turns, seconds_of
+from dpdpca_lab.benchmarks.measure import Measured, in_turns, seconds_of, steady
 from dpdpca_lab.benchmarks.phases import Clock, Size, random_moments
 from dpdpca_protocol.pads.keys import PadsSecret
 from dpdpca_protocol.pads.masks import pair_keys
@@ -84,7 +84,9 @@ def bench_encrypt(size: Size) -> Measured:
 
     measured = _measured(size, "encrypt", run, bare)
     if size.blinded:
-        used = [partial(seconds_of, act, time.process_time) for act in (masks, streams, noise)]
+        used = [
+            partial(steady, partial(seconds_of, act, time.process_time)) for act in (masks, streams, noise)
+        ]
         for_masks, for_streams, for_noise = in_turns(size.rounds, *used)
         measured.details.update(mask_streams=for_masks / for_streams, draw_cpu_seconds=for_noise)
     return measured

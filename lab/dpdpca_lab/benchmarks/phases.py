@@ -27,6 +27,7 @@ from dpdpca_lab.benchmarks.measure import (
     in_turns,
     multiplication_seconds,
     seconds_of,
+    steady,
 )
 from dpdpca_lab.benchmarks.peers import Peer, random_plain
 from dpdpca_owner.upload import WORTH_A_WORKER
@@ -149,6 +150,8 @@ class Size:
             partial(bare, time.perf_counter),
             partial(bare, time.process_time),
         ]
+        if self.suite is SuiteName.PADS:
+            measurements = [partial(steady, each) for each in measurements]
         if peer_act is not None:
             once = peer_act
             measurements.append(lambda: seconds_of(lambda: [once() for _ in range(self.peer_sample)]))
