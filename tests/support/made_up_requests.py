@@ -19,14 +19,15 @@ from dpdpca_protocol.wire.signing import IdentityKey, sign_statement
 from dpdpca_runtime.http.signature import RequestSigner
 
 _SIGNATURE_HEADERS = ("Signature", "Signature-Input")
-_FORMS = {"signer": "[0-9a-f]{64}", "signature": "[0-9a-f]{128}"}
+_ID = "[0-9a-f]{64}"
+_FORMS = {"signer": _ID, "signature": "[0-9a-f]{128}"}
 
 
 class SignedBy(AuthBase):
     """Signs each request that carries a made-up signature, by one of several parties.
 
     Three of four statements are signed too, after they were put in order: about the study in the path, by the
-    party that sends them. A statement whose signature or signer was made up to be malformed stays so. Whose
+    party that sends them. A statement of which these parts were made up to be malformed stays so. Whose
     turn it is, and whether a body stays as it was made up, follows from the signature that was made up.
     """
 
@@ -83,9 +84,11 @@ def _put_in_order(body: bytes, url: str, key: IdentityKey) -> bytes:
 
 
 def _signed(statement: dict[str, Any], about: dict[str, str], key: IdentityKey) -> dict[str, Any]:
-    """Raises ValueError for a statement that is malformed where the signature would mend it."""
-    if not all(re.fullmatch(form, statement[member]) for member, form in _FORMS.items()):
+    """Raises ValueError or TypeError for a statement that is malformed where this would mend it."""
+    body = statement["body"]
+    said = {name: value for name, value in about.items() if name in body}
+    made_up = [(form, statement[member]) for member, form in _FORMS.items()]
+    if not all(re.fullmatch(form, text) for form, text in [*made_up, *((_ID, body[name]) for name in said)]):
         raise ValueError
-    said = statement["body"] | {name: value for name, value in about.items() if name in statement["body"]}
-    signed: dict[str, Any] = json.loads(sign_statement(str(statement["kind"]), said, key).encoded)
+    signed: dict[str, Any] = json.loads(sign_statement(str(statement["kind"]), body | said, key).encoded)
     return signed
