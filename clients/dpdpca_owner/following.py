@@ -302,11 +302,6 @@ def share_at(home: OwnerHome, address: StudyAddress) -> ShareState:
     return ShareState.ABSENT if manifest is None else share_state(folder, manifest.proxy.ed25519)
 
 
-def has_sent(home: OwnerHome, address: StudyAddress) -> bool:
-    """Whether this machine holds the proxy's receipt for a share of the study."""
-    return share_at(home, address) is ShareState.COMPLETE
-
-
 def is_passing(error: DpdpcaError) -> bool:
     """Whether the same act may succeed later although nobody does anything here."""
     return isinstance(error, UnavailableError) or error.slug in _PASSING

@@ -14,11 +14,13 @@ from user_world import TOY_BITS, InlineWorkers, UserWorld
 
 from dpdpca_owner.actions import Desk
 from dpdpca_owner.agent import Agent
-from dpdpca_owner.following import Follower, Records
+from dpdpca_owner.following import Follower, Records, share_at
+from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.sources import RegisteredSource
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.paillier.keys import KeyRules
+from dpdpca_protocol.study import ShareState
 from dpdpca_runtime.http.address import StudyAddress
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.store.studies import StudyRow
@@ -111,3 +113,8 @@ class Killed(BaseException):
 
 def killed(*_: object, **__: object) -> None:
     raise Killed
+
+
+def has_sent(home: OwnerHome, address: StudyAddress) -> bool:
+    """Whether this machine holds the proxy's receipt for a share of the study."""
+    return share_at(home, address) is ShareState.COMPLETE

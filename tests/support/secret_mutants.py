@@ -70,6 +70,7 @@ class _Public:
 _GIVEN = _Public()
 '''
 
+_AT_THE_GATE = "owner/test_page_gate.py::test_links_sessions_forms_and_paths_differ"
 SECRETS = {
     # randomness of ciphertexts and keys
     "dpdpca_protocol/paillier/bases.py Comb.random_power": "test_each_encryption_has_its_own_randomness",
@@ -155,12 +156,15 @@ SECRETS = {
     "dpdpca_proxy/enrolment.py invite": "test_invitations_and_tokens_differ",
     "dpdpca_user/home.py UserHome.create": "test_invitations_and_tokens_differ",
     "dpdpca_runtime/http/signature.py RequestSigner.sign": "test_invitations_and_tokens_differ",
+    "dpdpca_owner/page/gate.py StartLink.renew": _AT_THE_GATE,
+    "dpdpca_owner/page/gate.py Gate.__init__": _AT_THE_GATE,
+    "dpdpca_owner/page/gate.py Gate._open": _AT_THE_GATE,
 }
 """The test that notices, below tests/unit; in test_secrets.py where no file is named."""
 
 NO_SECRETS = {
     "dpdpca_protocol/wire/kem.py": "a key that shows that there is ML-KEM, and is forgotten",
-    "dpdpca_runtime/asgi/problems.py internal_response": "the number of an incident, shown to both sides",
+    "dpdpca_runtime/asgi/problems.py log_incident": "the number of an incident, shown to both sides",
     "dpdpca_runtime/files.py replacing": "the name of a file that is being written",
     "dpdpca_owner/carrying.py FolderTransport._sign": "the name of a file in a folder that is no secret",
     "dpdpca_proxy/leases.py StudyLeases.__init__": "the name of a process",
@@ -197,6 +201,8 @@ SECRET_TYPES = {
         "dpdpca_protocol/paillier/primes.py random_prime",
         "dpdpca_protocol/paillier/primes.py _uniform_prime",
     ],
+    "Served.url": ["dpdpca_owner/page/gate.py StartLink.renew"],
+    "Session": ["dpdpca_owner/page/gate.py Gate._open"],
     "ShareKeys": [
         "dpdpca_protocol/pads/keys.py ShareKeys.draw",
         "dpdpca_protocol/pads/streams.py ChaCha20(each.key)",
@@ -207,6 +213,7 @@ SECRET_TYPES = {
 """Each type that shows no content, or not all of it: the places whose mutants make its secrets public."""
 
 OPEN_TYPES = {
+    "Agent.passphrase": "a passphrase that the owner chose",
     "DataLocation": "an address may hold a password that the owner chose",
     "SqlSource": "an address may hold a password that the owner chose",
     "Digest": "shown in part, because it is long",

@@ -10,6 +10,7 @@
    the form has the session's second secret.
 """
 
+import hmac
 import secrets
 import threading
 import time
@@ -74,7 +75,7 @@ class StartLink:
 
     def redeem(self, token: str) -> bool:
         """Whether `token` is that of the present link. If so, another link takes its place."""
-        if not secrets.compare_digest(token.encode(), self._token.encode()):
+        if not hmac.compare_digest(token.encode(), self._token.encode()):
             return False
         self.renew()
         return True
@@ -163,7 +164,7 @@ class Gate:
         _check_origin(request)
         form = _parse(await read_body(request, _FORM, _FORM_BYTES))
         (given,) = form.get("form_token", ()) or ("",)
-        if not secrets.compare_digest(given.encode(), session.form_token.encode()):
+        if not hmac.compare_digest(given.encode(), session.form_token.encode()):
             raise _foreign("the form belongs to another session")
         return form
 

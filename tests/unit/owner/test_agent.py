@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from following_scene import POLICY, TERMS, Scene, agent, refused, three_owners
+from following_scene import POLICY, TERMS, Scene, agent, has_sent, refused, three_owners
 from proxy_world import ProxyWorld, wait_for
 
 from dpdpca_owner import agent as agents
@@ -17,7 +17,7 @@ from dpdpca_owner.agent import Agent, is_agent_running, only_agent
 from dpdpca_owner.commands.joining import join_and_follow
 from dpdpca_owner.commands.serve import ended_by_signals, print_line
 from dpdpca_owner.followed import FollowedStudy
-from dpdpca_owner.following import Joined, Records, Result, has_sent, share_at
+from dpdpca_owner.following import Joined, Records, Result, share_at
 from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.rotation import rotate_keys

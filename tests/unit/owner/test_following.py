@@ -11,14 +11,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from following_scene import POLICY, PRE, TERMS, D, Killed, N, Scene, agent, killed, refused, three_owners
+from following_scene import (
+    POLICY,
+    PRE,
+    TERMS,
+    D,
+    Killed,
+    N,
+    Scene,
+    agent,
+    has_sent,
+    killed,
+    refused,
+    three_owners,
+)
 from proxy_world import ProxyWorld, wait_for
 
 from dpdpca_owner.actions import withdraw
 from dpdpca_owner.agent import only_agent
 from dpdpca_owner.commands.joining import join_and_follow
 from dpdpca_owner.followed import FollowedStudy
-from dpdpca_owner.following import Records, Result, follow, has_sent
+from dpdpca_owner.following import Records, Result, follow
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.sources import RegisteredSource
 from dpdpca_owner.study_folder import StudyFolder

@@ -8,7 +8,7 @@ import pytest
 from page_scene import ADDRESS, FROM_HERE, PageScene
 
 from dpdpca_owner.page.app import HEADERS
-from dpdpca_owner.page.gate import SESSION_SECONDS, StartLink, read_link
+from dpdpca_owner.page.gate import SESSION_SECONDS, Gate, StartLink, read_link
 from dpdpca_protocol.errors import NotFoundError
 
 PATHS = ("/", "/studies", "/ledger", "/words", "/policy")
@@ -36,6 +36,18 @@ def test_the_link_is_exchanged_for_a_cookie_and_works_once(page: PageScene) -> N
     assert page.stranger.get("/").status_code == 200
     assert page.new_browser().get(url).status_code == 401
     assert page.link.url != url
+
+
+def test_links_sessions_forms_and_paths_differ(page: PageScene) -> None:
+    links, cookies = [page.link.url], []
+    for _ in range(3):
+        cookies.append(page.new_browser().get(page.link.url).headers["set-cookie"].partition(";")[0])
+        links.append(page.link.url)
+    sessions = page.gate._sessions.values()
+    assert len(set(links)) == len(links)
+    assert len(set(cookies)) == len(cookies)
+    assert len({session.form_token for session in sessions}) == len(sessions) > 3
+    assert Gate(page.link).root != page.gate.root
 
 
 def test_another_token_opens_nothing(page: PageScene) -> None:

@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 
 import pytest
+from following_scene import has_sent
 from owner_scene import MakeScene
 from page_scene import PageScene, words_of
 
@@ -14,7 +15,6 @@ from dpdpca_owner.actions import join, prepare_join, withdraw
 from dpdpca_owner.agent import Agent
 from dpdpca_owner.approving import approve_inbox
 from dpdpca_owner.followed import FollowedStudy
-from dpdpca_owner.following import has_sent
 from dpdpca_owner.upload import Watcher
 from dpdpca_runtime.words import fingerprint_words
 
