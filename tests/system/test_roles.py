@@ -13,7 +13,7 @@ from federation.bare_user import BareStudy, BareUser, make_request
 from federation.records import add_up, patients
 from federation.world import Federation
 
-from dpdpca_protocol.messages.share import Withdrawal
+from dpdpca_protocol.messages.share import Decline, Withdrawal
 from dpdpca_protocol.messages.study_messages import CountAnswer, Opened, SealedComponents, StudyAct
 from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE
 from dpdpca_protocol.wire.identifiers import Digest
@@ -45,6 +45,7 @@ RIGHTS: dict[tuple[str, str], frozenset[str]] = {
     ("GET", "/v1/studies/{study}/transcript"): ENROLLED,
     ("GET", "/v1/studies/{study}/events"): ENROLLED,
     ("POST", "/v1/studies/{study}/close"): frozenset({USER}),
+    ("POST", "/v1/studies/{study}/decline"): frozenset({MEMBER}),
     ("PUT", "/v1/studies/{study}/share/chunks/{position}"): frozenset({MEMBER}),
     ("GET", "/v1/studies/{study}/share"): OWNERS,  # of the caller itself
     ("DELETE", "/v1/studies/{study}/share"): OWNERS,  # of the caller itself
@@ -98,6 +99,10 @@ class Cast:
             return claim(study, key, make_chunks(study, SUMS)).encoded, "application/json"
         if end == "share":
             return Withdrawal(study.id, key.public.ed25519, 2).sign(key).encoded, "application/json"
+        if end == "decline":
+            return Decline(study.id, key.public.ed25519, "2026-01-01T00:00:00Z").sign(
+                key
+            ).encoded, "application/json"
         if end in ("close", "{study}"):
             kind = "close" if end == "close" else "cancel"
             return StudyAct(kind, study.id).sign(key).encoded, "application/json"
@@ -170,7 +175,7 @@ def test_nobody_does_what_its_role_does_not_allow(cast: Cast, state: str) -> Non
             if (method, route) == ("POST", "/v1/parties"):
                 assert answer.status_code == 400, "an enrolment without a statement is not even one"
                 continue
-            if who in OWNERS and state == "published" and "share" in route:
+            if who in OWNERS and state == "published" and ("share" in route or "decline" in route):
                 # Closed to all owners alike; who may have a share is no longer asked.
                 assert _is_refused(answer) or answer.status_code == 409
                 continue
