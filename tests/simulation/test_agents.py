@@ -32,7 +32,7 @@ from study_parties import Parties
 
 from dpdpca_owner.agent import Agent, is_agent_running, only_agent
 from dpdpca_owner.followed import FollowedStudy
-from dpdpca_owner.following import Follower, Records, Result, share_at
+from dpdpca_owner.following import Follower, Records, share_at
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.sources import RegisteredSource
 from dpdpca_protocol.errors import DpdpcaError
@@ -228,7 +228,7 @@ class Game:
     chains: dict[int, str] = field(default_factory=dict)
     first: dict[int, StudyAddress] = field(default_factory=dict)
     approved: dict[int, set[int]] = field(default_factory=lambda: {owner: set() for owner in range(3)})
-    results: dict[tuple[int, int], Result] = field(default_factory=dict)
+    results: dict[tuple[int, int], Path] = field(default_factory=dict)
     unapproved: set[str] = field(default_factory=set)
     """This data user's studies that stay open, by their ids at its service."""
 
@@ -387,15 +387,25 @@ class Game:
 
         def look() -> None:
             with suppress(Killed), only_agent(desk.home):
-                for result in Agent(desk, {}).look():
-                    (chain,) = (each for each in self.chains if result.address.study in self.rounds(each))
-                    self.results[owner, chain] = result
+                Agent(desk, {}).look()
 
         if source.random() < QUIET:
             look()
-            return
-        with self.interruptions.at(turn, fault, act):
-            look()
+        else:
+            with self.interruptions.at(turn, fault, act):
+                look()
+        self.note_results(owner)
+
+    def note_results(self, owner: int) -> None:
+        """Note the components of each chain that the agent has ended to follow. A run that is killed after
+        that tells nobody, so the home must say it."""
+        home = self.desks[owner].home
+        followed = {each.address for each in home.followed.all()}
+        for chain in self.approved[owner]:
+            paths = [home.study(study).path / "components.npz" for study in self.rounds(chain)]
+            found = [path for path in paths if path.exists()]
+            if found and self.first[chain] not in followed:
+                (self.results[owner, chain],) = found
 
     def follow_by_command(self, owner: int) -> None:
         """`join --follow` looks once, in the middle of a request of the agent in the same home."""
@@ -442,10 +452,9 @@ class Game:
             assert desk.home.followed.all() == []
         for chain in self.chains:
             found = [self.results[owner, chain] for owner in NAMED[chain]]
-            assert len({result.components.vectors.tobytes() for result in found}) == 1
-            for owner, result in zip(NAMED[chain], found, strict=True):
-                assert result.path.is_relative_to(self.desks[owner].home.path)
-                assert np.load(result.path)["components"].shape[1] >= 1
+            vectors = [np.load(path)["components"] for path in found]
+            assert len({each.tobytes() for each in vectors}) == 1
+            assert vectors[0].shape[1] >= 1
 
     def play(self, chains: int) -> None:
         for draft in (PRE | {"rho_share": "0.2"}, TERMS | {"release": "joint"}):
