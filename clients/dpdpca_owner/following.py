@@ -121,9 +121,10 @@ class Follower:
         self.desk.home.study(self.address.study).check_not_declined()
         with self.desk.client(self.address.proxy) as client:
             terms = self._terms(client)
-            rounds = list(self._joined(terms))
-            self._check_not_withdrawn(rounds)
             waiting = sorted(self._waiting(client, terms), key=_position)
+        # Only now: another command may have sent the last share meanwhile, and the round then waits no more.
+        rounds = list(self._joined(terms))
+        self._check_not_withdrawn(rounds)
         errors = self._join_all(waiting)
         known = {each.study_id: each for each in (*rounds, *waiting)}
         self._look_for_receipts(known[study] for study in known.keys() - {each.study_id for each in waiting})
