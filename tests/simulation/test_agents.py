@@ -367,10 +367,11 @@ class Game:
 
         def act() -> None:
             match fault:
-                case Fault.PROXY_RESTARTED:
-                    self.world.restart()
-                case Fault.PROXY_GONE:
-                    self.world.stop()
+                case Fault.PROXY_RESTARTED | Fault.PROXY_GONE:
+                    if self.world.is_running:  # it may have gone in an earlier run
+                        self.world.stop()
+                    if fault is Fault.PROXY_RESTARTED:
+                        self.world.start()
                 case Fault.OWNERS_CLOCK:
                     self.wrong[owner] = sign * off
                     self.set_clocks()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -134,6 +135,24 @@ def test_a_share_that_arrived_without_its_receipt_counts(
     else:
         assert refused(again.advance) == "followed-study-ended"
     assert has_sent(again.desk.home, again.address) == arrived
+
+
+def test_a_share_that_another_command_sends_meanwhile_counts(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the last share, so the round is over before this run asks which rounds are open."""
+    row = scene.chain.open(release="joint", **TERMS)
+    ask = ProxyClient.inbox
+
+    def late(client: ProxyClient) -> Any:
+        monkeypatch.setattr(ProxyClient, "inbox", ask)
+        assert scene.follower(row, is_approved=True).advance() is None
+        scene.finish(row)
+        return ask(client)
+
+    monkeypatch.setattr(ProxyClient, "inbox", late)
+    assert scene.follower(row, is_approved=True).advance() is None
+    assert scene.shares() == 1
 
 
 def test_a_withdrawn_share_is_not_sent_again(scene: Scene) -> None:
