@@ -4,8 +4,7 @@ import pytest
 
 pytest.register_assert_rewrite("federation")
 
-# Their asserts are rewritten first.
-from federation.demo import demo  # noqa: E402
-from federation.fixtures import federation, own_owners, pytest_runtest_makereport  # noqa: E402
+from federation.demo import demo  # noqa: E402 - asserts are rewritten first
+from federation.fixtures import federation, own_owners, pytest_runtest_makereport  # noqa: E402 - the same
 
 __all__ = ["demo", "federation", "own_owners", "pytest_runtest_makereport"]

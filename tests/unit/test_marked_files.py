@@ -64,7 +64,7 @@ class Write:
     """For annotations: what the fixture `written` gives."""
 
     def __call__(self, name: str, text: str) -> Path:
-        raise NotImplementedError
+        raise NotImplementedError  # only a type
 
 
 def test_drafts(written: Write) -> None:

@@ -64,7 +64,7 @@ def test_a_child_is_ended_on_each_system(
 
 class LoopOfWindows(EdgeLoop):
     def add_signal_handler(self, *_: Any) -> None:  # type: ignore[override] # typeshed types each argument
-        raise NotImplementedError
+        raise NotImplementedError  # as on Windows
 
 
 @pytest.mark.parametrize("kind", [EdgeLoop, LoopOfWindows])

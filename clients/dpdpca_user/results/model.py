@@ -151,6 +151,7 @@ class Model:
                 raise MessageError("malformed", "in_clear must be true or false")
         except DpdpcaError:
             raise
+        # NumPy and zipfile raise several of these for damaged files, such as an unknown compression.
         except (
             ValueError,
             KeyError,

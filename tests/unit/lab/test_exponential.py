@@ -38,7 +38,7 @@ def test_uniforms_and_normals_come_from_the_bytes(draws: RealDraws) -> None:
             return b"\x00" * 8 + b"\xff" * (count - 8)
 
         def below(self, bound: int) -> int:
-            raise NotImplementedError
+            raise NotImplementedError  # the sampler asks for bytes only
 
     low, high = RealDraws(Ends()).uniforms(2)
     assert low == 2**-53

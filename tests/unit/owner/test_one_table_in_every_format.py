@@ -277,7 +277,8 @@ def test_markers_of_other_programs_are_named_with_the_option(
 ) -> None:
     values = [marker, f" {marker.lower()} ", marker, ""]
     kept = Kept(number("lab"), [], values, values, values, values, "TEXT")
-    beside = Kept(levels("ward", "A"), [], ["A", "A", "NA", "A"], *[["A", "A", "NA", "A"]] * 3)  # type: ignore[arg-type]
+    wards = ["A", "A", "NA", "A"]
+    beside = Kept(levels("ward", "A"), [], wards, wards, wards, wards)
     manifest = asked(make_manifest, [kept, beside])
     location = write(format, tmp_path / format, [kept, beside])
     found = share(location, manifest)

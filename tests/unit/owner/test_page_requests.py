@@ -177,7 +177,7 @@ def test_one_dry_run_at_a_time_and_other_pages_meanwhile(
 
     def slowly(*given: object) -> object:
         may_end.wait(60)
-        return read(*given)  # type: ignore[arg-type]
+        return read(*given)  # type: ignore[arg-type]  # the arguments are passed on as they came
 
     monkeypatch.setattr(page.office, "read_records", slowly)
     action = f"{page.study_path}/dry-run"

@@ -147,7 +147,7 @@ def test_no_command_sends_a_sample(
         sent.append(str(request.url).encode() + request.read())
 
     scene.proxy.interfere = listen
-    commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]  # the app is a group
     assert {"join", "review", "withdraw"} <= set(commands)
     for name in sorted(commands, key=lambda name: name == "withdraw"):
         for words in lines_with(commands[name], str(scene.address), scene.location.data, folder):
