@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from owner_scene import MakeScene, OwnerCommands, Scene
+from rule_texts import key_line, rule_for
 
 from dpdpca_owner.accounts import entries as entries_module
 from dpdpca_owner.accounts.ledger import Ledger
@@ -32,17 +33,15 @@ JANUARY, FEBRUARY = (datetime(2090, month, 1, tzinfo=UTC) for month in (1, 2))
 def rule_text(scene: Scene, **changes: Any) -> str:
     """A rule that just covers the scene's study."""
     epsilon, delta = terms(scene)
-    facts: dict[str, Any] = {
+    exact: dict[str, Any] = {
         "name": "'blood pressure'",
-        "source": "'patients'",
         "max_epsilon": f"'{decimal_text(epsilon)}'",
         "max_delta": f"'{decimal_text(delta)}'",
         "month_epsilon": f"'{decimal_text(epsilon)}'",
         "month_delta": f"'{decimal_text(delta)}'",
     }
-    user = changes.pop("user", f"ed25519 = '{scene.parties.user.public.ed25519.hex()}'")
-    lines = [f"{name} = {value}" for name, value in (facts | changes).items() if value is not None]
-    return "\n".join(["[[rule]]", *lines, "[[rule.user]]", "name = 'Institute'", user])
+    user = changes.pop("user", key_line(scene.parties.user.public.ed25519))
+    return rule_for(user, **exact | changes).rstrip()
 
 
 def terms(scene: Scene) -> tuple[Fraction, Fraction]:

@@ -27,6 +27,7 @@ from following_scene import (
     three_owners,
 )
 from proxy_world import ProxyWorld, wait_for
+from rule_texts import key_line, rule_for
 
 from dpdpca_owner.actions import withdraw
 from dpdpca_owner.agent import only_agent
@@ -242,29 +243,15 @@ def test_a_refused_join_leaves_no_approval(scene: Scene) -> None:
     assert desk.home.followed.all() == []
 
 
-RULE = """
-[[rule]]
-name = "the institute"
-source = "patients"
-max_epsilon = 4
-max_delta = 1e-5
-month_epsilon = 4
-month_delta = 1e-5
-[[rule.user]]
-name = "Institute"
-ed25519 = "KEY"
-"""
-
-
 def test_a_chain_that_a_rule_approved_goes_on_and_counts_once(scene: Scene) -> None:
     """Also without the rule: its approval covers the later rounds. A month holds no second chain."""
     desk = scene.chain.desks[0]
-    user = scene.chain.world.user.public.ed25519.hex()
-    desk.home.policy_path.write_text(POLICY + RULE.replace("KEY", user))
+    rule = rule_for(key_line(scene.chain.world.user.public.ed25519))
+    desk.home.policy_path.write_text(POLICY + rule)
     first = scene.chain.open(**PRE, rho_share="0.2")
     works, told = agent(desk)
     works.look()
-    assert "approved by the rule 'the institute'" in told[0]
+    assert "approved by the rule 'weekly'" in told[0]
     assert scene.shares() == 1
     scene.finish(first)
     desk.home.policy_path.write_text(POLICY)
@@ -273,8 +260,8 @@ def test_a_chain_that_a_rule_approved_goes_on_and_counts_once(scene: Scene) -> N
     works.look()
     ledger = desk.home.ledger.read()
     assert set(ledger.by_rule) == {first.known_study, second.known_study}
-    assert ledger.approved_by_rule("the institute", ledger.entries[-1].time[:7])[0] == 4
-    desk.home.policy_path.write_text(POLICY + RULE.replace("KEY", user))
+    assert ledger.approved_by_rule("weekly", ledger.entries[-1].time[:7])[0] == 4
+    desk.home.policy_path.write_text(POLICY + rule)
     scene.chain.open(release="joint", **TERMS | {"title": "Too much for this month"})
     works.look()
     assert scene.shares() == 2

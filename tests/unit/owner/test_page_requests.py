@@ -10,6 +10,7 @@ import pytest
 from following_scene import has_sent
 from owner_scene import MakeScene
 from page_scene import PageScene, words_of
+from rule_texts import key_line, rule_for
 
 from dpdpca_owner.actions import join, prepare_join, withdraw
 from dpdpca_owner.agent import Agent
@@ -255,12 +256,8 @@ def test_new_keys_of_this_owner_are_used(page: PageScene) -> None:
 
 def test_a_study_that_a_rule_approved_is_not_shown_as_the_persons_decision(page: PageScene) -> None:
     page.register()
-    user = page.scene.parties.user.public.ed25519.hex()
-    page.scene.desk.home.policy_path.write_text(
-        "[study]\nmax_delta = 1e-4\nmin_owners = 2\n[[rule]]\nname = 'weekly <1>'\nsource = 'patients'\n"
-        "max_epsilon = 4\nmax_delta = 1e-4\nmonth_epsilon = 4\nmonth_delta = 1e-4\n"
-        f"[[rule.user]]\nname = 'Institute'\ned25519 = '{user}'\n"
-    )
+    rule = rule_for(key_line(page.scene.parties.user.public.ed25519), name="'weekly <1>'")
+    page.scene.desk.home.policy_path.write_text("[study]\nmax_delta = 1e-4\nmin_owners = 2\n" + rule)
     (approved,) = approve_inbox(page.scene.desk, lambda place, problem: None)
     assert approved.rule == "weekly <1>"
     for path in ("/", page.study_path):
