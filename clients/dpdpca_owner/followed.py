@@ -49,6 +49,10 @@ class FollowedStudies:
         """The followed studies, sorted by id. Raises IntegrityError if a file is damaged."""
         return [_load(path) for path in sorted(self._folder.glob("*.json"))]
 
+    def addresses(self) -> set[StudyAddress]:
+        """The addresses of all followed studies. Raises like `all`."""
+        return {each.address for each in self.all()}
+
     def remove(self, address: StudyAddress) -> None:
         """Follow a study no longer; nothing happens if it is not followed."""
         path = self._path(address)

@@ -256,7 +256,7 @@ class Follower:
         return self._ended[study]
 
     def _fetch(self, address: StudyAddress) -> Result:
-        path = self.desk.home.study(address.study).path / "components.npz"
+        path = self.desk.home.study(address.study).components_path
         found, records = components(self.desk, address, path)
         return Result(address, found, records, path)
 
