@@ -1,4 +1,5 @@
-"""The studies that a person has approved to be followed, and with which registered source."""
+"""The studies that a person, or a rule of the policy, has approved to be followed, and with which registered
+source."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from dpdpca_runtime.own_files import load, own_file, save
 
 @dataclass(frozen=True, slots=True)
 class FollowedStudy:
-    """A person's approval of one study, and the wish to follow it.
+    """The approval of one study, by a person or by a rule, and the wish to follow it.
 
     Attributes:
         address: the study that was approved.
