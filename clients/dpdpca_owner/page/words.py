@@ -10,7 +10,7 @@ from dpdpca_owner.actions import trust
 from dpdpca_owner.consent import ConsentSheet
 from dpdpca_owner.page.gate import Form, field
 from dpdpca_owner.page.office import Office, path_of
-from dpdpca_owner.page.render import go_to, page
+from dpdpca_owner.page.render import day_of, go_to, page
 from dpdpca_protocol.errors import UsageError
 from dpdpca_runtime.http.address import parse_study_address
 from dpdpca_runtime.words import fingerprint_words
@@ -85,11 +85,7 @@ def _owners(sheet: ConsentSheet) -> list[Known]:
 
 
 def _met(since: str | None) -> str:
-    """Since when this owner knows a party. Of the time, a person needs only the day."""
-    if since is None:
-        return "not met before"
-    day, rest = since[: len("2026-11-01")], since[len("2026-11-01T10:00:00Z") :]
-    return f"known since {day}{rest}"
+    return "not met before" if since is None else f"known since {day_of(since)}"
 
 
 def _once(parties: Iterable[Known]) -> list[Known]:

@@ -18,7 +18,7 @@ from dpdpca_owner.actions import join, prepare_join
 from dpdpca_owner.followed import FollowedStudy
 from dpdpca_owner.page.ledger import HEIGHT, WIDTH, draw
 from dpdpca_owner.page.office import path_of
-from dpdpca_owner.page.render import STATIC
+from dpdpca_owner.page.render import STATIC, day_of
 from dpdpca_owner.upload import Watcher
 
 LANDMARKS = {"header", "main", "footer"}
@@ -199,6 +199,12 @@ def test_the_picture_of_the_budget_is_exact() -> None:
     for top in (0.003, 0.5, 3, 40, 1000, 10**6):
         ticks = draw([], Fraction(0), Budget.of_rho(Fraction(str(top)), Fraction("1e-6")), begin).up
         assert 2 <= len(ticks) <= 7, top
+
+
+def test_the_page_shows_the_day_when_a_party_was_met_and_its_changed_key() -> None:
+    met = "2026-11-01T10:00:00Z"
+    assert day_of(met) == "2026-11-01"
+    assert day_of(f"{met}; it has changed its key since") == "2026-11-01; it has changed its key since"
 
 
 def test_a_refund_follows_its_booking_in_the_same_second() -> None:
