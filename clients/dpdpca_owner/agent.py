@@ -1,8 +1,8 @@
-"""The owner's agent: follows every study that a person has approved to be followed.
+"""The owner's agent: follows every study that was approved to be followed.
 
-The agent decides nothing. It joins the study that a person approved, or a rule that a person wrote into the
-policy (`approving`), and the later rounds that this approval covers. It may be stopped at any moment:
-everything that it knows is in the home.
+The agent decides nothing. It joins a study that a person approved, or that is approved by a rule which a
+person wrote into the policy (`approving`), and the later rounds that this approval covers. It may be stopped
+at any moment: everything that it knows is in the home.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -4,7 +4,7 @@ What is approved follows from signed manifests, the policy, the ledger, the cloc
 sources. The records are not read, and the files in which they are need not even exist.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from dpdpca_owner.accounts.bookkeeping import approve_by_rule
@@ -45,14 +45,14 @@ def approve_inbox(desk: Desk, tell: Tell) -> list[ByRule]:
             approved.
 
     Raises:
-        UsageError: `bad-policy`.
+        UsageError, PolicyError: like `OwnerHome.policy`.
         IntegrityError: the ledger is refused, or a file of the home is damaged.
     """
     home, approved = desk.home, list[ByRule]()
     rules = home.policy().rules
     if not rules and not home.ledger.read().by_rule:
         return []
-    followed = {each.address for each in home.followed.all()}
+    followed = home.followed.addresses()
     for address, manifest in _undecided(desk, tell):
         if address in followed:
             continue
@@ -60,14 +60,11 @@ def approve_inbox(desk: Desk, tell: Tell) -> list[ByRule]:
         if decided is not None and decided.chain != address.study:
             continue  # a round that its first round's approval covers
         if decided is None:
-            for rule in rules:
-                if not rule.objections(manifest):
-                    decided = _approve(desk, address, rule, tell)
-                if decided is not None:
-                    approved.append(ByRule(address, manifest.title, rule.name))
-                    break
-        if decided is not None:
-            home.followed.add(FollowedStudy(address, decided.source, decided.data_set))
+            decided = _decide(desk, address, manifest, rules, tell)
+            if decided is None:
+                continue
+            approved.append(ByRule(address, manifest.title, decided.name))
+        home.followed.add(FollowedStudy(address, decided.source, decided.data_set))
     return approved
 
 
@@ -87,6 +84,16 @@ def _undecided(desk: Desk, tell: Tell) -> Iterator[tuple[StudyAddress, Manifest]
                 is_new = share_state(folder, manifest.proxy.ed25519) is ShareState.ABSENT
                 if is_new and folder.declined() is None:
                     yield StudyAddress(url, manifest.study_id), manifest
+
+
+def _decide(
+    desk: Desk, address: StudyAddress, manifest: Manifest, rules: Iterable[Rule], tell: Tell
+) -> RuleApproval | None:
+    """The approval by the first rule that matches the study and against which nothing else stands."""
+    for rule in rules:
+        if not rule.objections(manifest) and (approval := _approve(desk, address, rule, tell)) is not None:
+            return approval
+    return None
 
 
 def _approve(desk: Desk, address: StudyAddress, rule: Rule, tell: Tell) -> RuleApproval | None:

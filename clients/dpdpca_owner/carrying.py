@@ -8,7 +8,6 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -19,6 +18,7 @@ from dpdpca_owner.actions import Desk, book_receipt
 from dpdpca_owner.home import Owner, OwnerHome
 from dpdpca_owner.package import SIGNED_HEADERS, CarriedRequest, Package
 from dpdpca_owner.study_checks import follow_proxy
+from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_owner.upload import ShareSender
 from dpdpca_protocol.errors import AuthenticationError, ConflictError, UnavailableError
 from dpdpca_protocol.messages.share import Receipt
@@ -63,30 +63,6 @@ class NotCarriedError(UnavailableError):
         self.has_request = has_request
 
 
-@dataclass(frozen=True, slots=True)
-class Carrier:
-    """A desk whose requests go into a folder. Made by `carrying`.
-
-    Attributes:
-        desk: does everything that a desk with a connection does.
-    """
-
-    desk: Desk
-
-    def take_receipt(self, address: StudyAddress) -> Receipt | None:
-        """Book the receipt of a share that was carried, if the folder contains one that is not booked yet."""
-        folder = self.desk.home.study(address.study)
-        if not folder.is_joined:
-            return None
-        with self.desk.study(address) as (desk, client, opened), folder.locked():
-            before = folder.last_receipt(opened.manifest.proxy.ed25519)
-            ledger = desk.home.ledger
-            sender = ShareSender(desk.owner, client, opened.signed, folder, lambda: ledger.read().last)
-            receipt = sender.fetch_receipt()
-            book_receipt(desk, folder)
-        return None if receipt == before else receipt
-
-
 @contextmanager
 def carrying(
     home: OwnerHome,
@@ -98,7 +74,7 @@ def carrying(
     say: Callable[[str], None] = lambda text: None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     key_rules: KeyRules = PRODUCT_KEYS,
-) -> Iterator[Carrier]:
+) -> Iterator[Desk]:
     """A desk whose requests go into the folder at `path`. For a study, the folder first asks for all that is
     needed to join it.
 
@@ -139,9 +115,43 @@ def carrying(
             with connect(url, owner.key, None, 0) as stranger:
                 follow_proxy(url, home, stranger, say)
             folder.proxy = home.pins.proxy(url).identity.ed25519
-        yield Carrier(desk)
+        yield desk
     finally:
         heard.save(folder.heard)
+
+
+def take_receipt(desk: Desk, address: StudyAddress) -> Receipt | None:
+    """Book the receipt of a share that was carried, if the folder contains one that is not booked yet.
+
+    Args:
+        desk: made by `carrying`.
+        address: of the study.
+    """
+    folder = desk.home.study(address.study)
+    if not folder.is_joined:
+        return None
+    with desk.study(address) as (desk, client, opened), folder.locked():
+        before = folder.last_receipt(opened.manifest.proxy.ed25519)
+        ledger = desk.home.ledger
+        sender = ShareSender(desk.owner, client, opened.signed, folder, lambda: ledger.read().last)
+        receipt = sender.fetch_receipt()
+        book_receipt(desk, folder)
+    return None if receipt == before else receipt
+
+
+def check_delivered(folder: StudyFolder) -> None:
+    """Check that there is a share to withdraw. Without a network, only a receipt tells.
+
+    Raises:
+        ConflictError: `not-delivered`.
+    """
+    if folder.last_receipt_statement() is None:
+        raise ConflictError(
+            "not-delivered",
+            "the proxy has acknowledged no share of this owner that could be withdrawn",
+            "if a share is on its way, send its folder and repeat this command; or destroy all copies of the"
+            " folder, so that nobody can send it",
+        )
 
 
 class CarriedFolder:
@@ -191,7 +201,7 @@ class CarriedFolder:
         """The proxy's answer, or None if there is none, or an older one than `oldest`.
 
         Raises:
-            AuthenticationError, MessageError: the proxy has not signed it.
+            AuthenticationError, MessageError, IntegrityError: like `Package.answer`.
         """
         try:
             answer = self.package.answer(request, self.proxy)
@@ -199,9 +209,9 @@ class CarriedFolder:
             if any(self.package.has_answer(request, key) for key in self._former):
                 return None  # the proxy has replaced its key since, and answers anew
             raise
-        if answer is None or answer.time is None:
-            return None if answer is None else answer.content
-        if not request.reads:
+        if answer is None:
+            return None
+        if answer.time is None or not request.reads:
             return answer.content
         if answer.time < oldest:
             return None

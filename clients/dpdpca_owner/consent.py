@@ -108,8 +108,7 @@ class ConsentSheet:
 
     @property
     def sealed_bytes(self) -> int:
-        figures = self.manifest.figures
-        return figures.share_bytes + figures.chunk_count * CHUNK_OVERHEAD_BYTES
+        return sealed_bytes(self.manifest)
 
     def summary(self) -> Summary:
         """The box at the top of the sheet."""
@@ -501,3 +500,9 @@ class ConsentSheet:
         if self.dry_run is not None:
             sheet["dry_run"] = self.dry_run.to_json(manifest)
         return sheet
+
+
+def sealed_bytes(manifest: Manifest) -> int:
+    """The bytes of a share with salts and seals, as it leaves the machine; without the signed statement."""
+    figures = manifest.figures
+    return figures.share_bytes + figures.chunk_count * CHUNK_OVERHEAD_BYTES

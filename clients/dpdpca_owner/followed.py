@@ -1,4 +1,5 @@
-"""The studies that a person has approved to be followed, and with which registered source."""
+"""The studies that a person, or a rule of the policy, has approved to be followed, and with which registered
+source."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from dpdpca_runtime.own_files import load, own_file, save
 
 @dataclass(frozen=True, slots=True)
 class FollowedStudy:
-    """A person's approval of one study, and the wish to follow it.
+    """The approval of one study, by a person or by a rule, and the wish to follow it.
 
     Attributes:
         address: the study that was approved.
@@ -48,6 +49,10 @@ class FollowedStudies:
     def all(self) -> list[FollowedStudy]:
         """The followed studies, sorted by id. Raises IntegrityError if a file is damaged."""
         return [_load(path) for path in sorted(self._folder.glob("*.json"))]
+
+    def addresses(self) -> set[StudyAddress]:
+        """The addresses of all followed studies. Raises like `all`."""
+        return {each.address for each in self.all()}
 
     def remove(self, address: StudyAddress) -> None:
         """Follow a study no longer; nothing happens if it is not followed."""

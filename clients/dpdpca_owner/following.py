@@ -90,9 +90,9 @@ class Follower:
 
     Attributes:
         desk: this owner.
-        address: a study that a person joined or approved here.
+        address: a study that was joined or approved here.
         records: see `Records`.
-        is_approved: whether a person approved the study at `address` itself, for these records. Later rounds
+        is_approved: whether the study at `address` itself was approved, for these records. Later rounds
             always need an approval of their chain (`accounts.approvals`).
         watching: makes the receiver of the progress of each share.
         on_joined: receives each share that the proxy has received.
@@ -256,7 +256,7 @@ class Follower:
         return self._ended[study]
 
     def _fetch(self, address: StudyAddress) -> Result:
-        path = self.desk.home.study(address.study).path / "components.npz"
+        path = self.desk.home.study(address.study).components_path
         found, records = components(self.desk, address, path)
         return Result(address, found, records, path)
 

@@ -117,6 +117,7 @@ class OwnerHome:
         Raises:
             UsageError: `bad-policy`, its file is not a valid policy, or a rule names a source that is not
                 registered.
+            PolicyError: `file-not-private`, other users of this machine may write to its file.
         """
         policy = load_policy(self.policy_path)
         for rule in policy.rules:

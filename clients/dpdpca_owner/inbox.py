@@ -111,8 +111,7 @@ def read_inbox(desk: Desk) -> Inbox:
     """
     by_rule = desk.home.ledger.read().by_rule
     policy = desk.home.policy()
-    registered = {source.counts_in(policy) for source in desk.home.sources.all()}
-    data_set = registered.pop() if len(registered) == 1 else None
+    data_set = desk.home.sources.only_data_set(policy)
     requests: list[Request] = []
     unread: list[UnreadRequest] = []
     for url in desk.home.pins.proxy_urls():

@@ -32,7 +32,7 @@ from dpdpca_protocol.messages.carried import CarriedAnswer
 from dpdpca_protocol.wire.address import parse_address
 from dpdpca_protocol.wire.canonical import parse_canonical
 from dpdpca_protocol.wire.fields import malformed
-from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES, STATEMENT_LIMIT_BYTES
+from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES, NONCE_BYTES, STATEMENT_LIMIT_BYTES
 from dpdpca_protocol.wire.identifiers import Digest, PartyId
 from dpdpca_protocol.wire.signing import (
     FORMAT,
@@ -127,7 +127,7 @@ class CarriedRequest:
             malformed("requests", "a list of requests")
         body, keyid = untrusted["body"], untrusted["keyid"]
         return cls(
-            hex_bytes(untrusted["name"], 16, "name").hex(),
+            hex_bytes(untrusted["name"], NONCE_BYTES, "name").hex(),
             untrusted["method"],
             untrusted["target"],
             None if keyid is None else PartyId.parse(keyid),
@@ -322,6 +322,7 @@ class Package:
 
         Raises:
             AuthenticationError, MessageError: the proxy has not signed this answer to this request.
+            IntegrityError: `package-altered`, the file of the answer is too long.
         """
         try:
             stored = _read(self.path / _FROM_PROXY / f"{request.name}.bin", _ANSWER_LIMIT_BYTES)
@@ -347,9 +348,10 @@ class Package:
 def _check_version(envelope: Mapping[str, Any]) -> None:
     """Refuse a folder in another format before anything else of it is read."""
     body = envelope.get("body")
-    made = body.get("package") if isinstance(body, dict) else None
+    if not isinstance(body, dict):
+        return
+    made, maker = body.get("package"), body.get("version")
     if type(made) is int and made != PACKAGE_FORMAT:
-        maker = body.get("version") if isinstance(body, dict) else None
         known = maker if isinstance(maker, str) and re.fullmatch(r"[0-9A-Za-z.+-]{1,40}", maker) else "?"
         raise ConflictError(
             "package-of-another-version",

@@ -90,8 +90,8 @@ def send(
     package = Package.load(folder)
     package.check()
     peer = Peer("proxy", parse_address(package.url), "--ca-file or DPDPCA_CA_FILE")
-    files = ca_file or ca_file_of_environment()
-    exchange = Exchange(peer, lambda *request: None, patience or Patience(), files, transport)
+    authority = ca_file or ca_file_of_environment()
+    exchange = Exchange(peer, None, patience or Patience(), authority, transport)
     try:
         return _Errand(package, exchange).run(watcher)
     finally:

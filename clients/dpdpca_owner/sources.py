@@ -140,6 +140,11 @@ class Sources:
         names = sorted(path.stem.removeprefix("source-") for path in self._folder.glob("source-*.json"))
         return [self.find(name) for name in names]
 
+    def only_data_set(self, policy: Policy) -> str | None:
+        """The data set in which all registered sources count; None if there are several, or no source."""
+        names = {source.counts_in(policy) for source in self.all()}
+        return names.pop() if len(names) == 1 else None
+
     def remove(self, name: str) -> None:
         """Forget where the records are. The records stay. Raises NotFoundError `no-such-source`."""
         path = self._path(name)

@@ -356,6 +356,11 @@ class StudyFolder:
         return self.path / f"receipt-{max(versions)}.json" if versions else None
 
     @property
+    def components_path(self) -> Path:
+        """Where the agent, or `join --follow`, puts the published components."""
+        return self.path / "components.npz"
+
+    @property
     def _declined_path(self) -> Path:
         return self.path / "declined.json"
 

@@ -27,7 +27,8 @@ def leave_unsigned(scope: Scope) -> None:
 
 
 class CarriedAnswers:
-    """Adds a signed `answer` to each successful answer for which `sign_answer` was called."""
+    """Adds a signed `answer` to each successful answer for which `sign_answer` was called, and
+    `leave_unsigned` was not. Such an answer is held in memory as a whole."""
 
     def __init__(self, app: ASGIApp, proxy: Proxy) -> None:
         self._app = app

@@ -8,7 +8,7 @@ from memory_proxy import URL
 from owner_scene import Scene
 
 from dpdpca_owner import actions
-from dpdpca_owner.carrying import NotCarriedError, carrying
+from dpdpca_owner.carrying import NotCarriedError, carrying, take_receipt
 from dpdpca_owner.sending import SendWatcher, Sent, send
 from dpdpca_owner.upload import Settled, Watcher
 from dpdpca_protocol.messages.share import Receipt
@@ -29,21 +29,21 @@ class Carried:
     def join(self, scene: Scene | None = None) -> Receipt | Settled | NotCarriedError:
         """What `dpdpca owner join --to FOLDER` does: the receipt, or what is missing."""
         scene = scene or self.scene
-        desk = scene.desk
+        home = scene.desk.home
         try:
             with carrying(
-                desk.home,
-                desk.home.load(),
+                home,
+                home.load(),
                 self.folder,
                 URL,
                 scene.address.study,
-                now=desk.now,
+                now=scene.desk.now,
                 key_rules=KeyRules(TOY_BITS),
-            ) as carrier:
-                if (receipt := carrier.take_receipt(scene.address)) is not None:
+            ) as desk:
+                if (receipt := take_receipt(desk, scene.address)) is not None:
                     return receipt
-                prepared = actions.prepare_join(carrier.desk, scene.address, scene.location)
-                return actions.join(carrier.desk, scene.address, prepared, Watcher())
+                prepared = actions.prepare_join(desk, scene.address, scene.location)
+                return actions.join(desk, scene.address, prepared, Watcher())
         except NotCarriedError as waiting:
             return waiting
 

@@ -21,7 +21,7 @@ from proxy_world import ProxyWorld
 
 from dpdpca_owner import actions, sending
 from dpdpca_owner.actions import Desk
-from dpdpca_owner.carrying import NotCarriedError, carrying
+from dpdpca_owner.carrying import NotCarriedError, carrying, take_receipt
 from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.sending import SendWatcher
@@ -123,11 +123,11 @@ def pack(desk: Desk, address: StudyAddress, errand: Errand) -> None:
             address.proxy,
             address.study,
             key_rules=desk.key_rules,
-        ) as carrier,
+        ) as carried,
     ):
-        if carrier.take_receipt(address) is None:
-            prepared = actions.prepare_join(carrier.desk, address, DataLocation(str(errand.data)))
-            actions.join(carrier.desk, address, prepared, Watcher())
+        if take_receipt(carried, address) is None:
+            prepared = actions.prepare_join(carried, address, DataLocation(str(errand.data)))
+            actions.join(carried, address, prepared, Watcher())
 
 
 def send(errand: Errand) -> int:

@@ -3,7 +3,7 @@
 The consent sheet shows this amount. A join checks that the amount is left in the budget.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -180,6 +180,41 @@ def running_totals(ledger: Ledger, data_set: str) -> Iterator[tuple[Spend, Fract
         if spend.data_set is None or ledger.root(spend.data_set) == data_set:
             total += spend.charge.cost.rho if spend.is_live else 0
             yield spend, total
+
+
+def shown_data_sets(ledger: Ledger) -> tuple[str, ...]:
+    """The data sets of a ledger. Spends whose data set is not known are shown even if there is no other."""
+    return ledger.data_sets or (("(not known)",) if ledger.live_rho else ())
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A booking or a refund.
+
+    Attributes:
+        time: RFC 3339 UTC.
+        title: of the study.
+        rho: what is live in the data set after it.
+    """
+
+    time: str
+    title: str
+    is_refund: bool
+    rho: Fraction
+
+
+def changes_of(spends: Iterable[Spend], lost: Fraction) -> list[Change]:
+    """The bookings and refunds of `spends` in order of time, on top of the ρ that was lost."""
+    steps = []
+    for spend in spends:
+        steps.append((spend.reserved_at, False, spend.charge))
+        if not spend.is_live and spend.settled_at is not None:
+            steps.append((spend.settled_at, True, spend.charge))
+    changes, rho = list[Change](), lost
+    for time, is_refund, charge in sorted(steps, key=lambda step: step[0]):
+        rho += -charge.cost.rho if is_refund else charge.cost.rho
+        changes.append(Change(time, charge.title, is_refund, rho))
+    return changes
 
 
 def check_own(ledger: Ledger, own: Collection[PartyId]) -> None:

@@ -1,8 +1,7 @@
 """`dpdpca owner …`: the command line of a data owner. What the commands do is in `actions.py`."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,20 +29,20 @@ from dpdpca_owner.commands.parts import (
     Strict,
     To,
     UrlFile,
+    carried_desk,
     choose_records,
     desk_for,
     find_home,
     locate,
     make_console,
     need_terminal,
-    open_carrier,
     open_desk,
     parse_address,
     print_facts,
     reading_of,
     say,
 )
-from dpdpca_protocol.errors import ConflictError, PolicyError, UsageError
+from dpdpca_protocol.errors import PolicyError, UsageError
 from dpdpca_runtime.command_options import (
     AsJson,
     AskPassphrase,
@@ -56,7 +55,6 @@ from dpdpca_runtime.command_options import (
 from dpdpca_runtime.text import load_line, load_text
 
 if TYPE_CHECKING:
-    from dpdpca_owner.actions import Desk
     from dpdpca_protocol.messages.study_messages import ProxyCard
 
 app = typer.Typer(help="Take part in studies as a data owner.", no_args_is_help=True)
@@ -129,12 +127,16 @@ def enrol(
             return str(typer.prompt("Invitation", hide_input=True, err=True)).strip()
         return load_line(sys.stdin.buffer)
 
+    opened = (
+        nullcontext(open_desk(home, ca_file, passphrase_file))
+        if to is None
+        else carried_desk(to, url, None, home, passphrase_file)
+    )
     try:
-        with _enrolling(url, to, home, ca_file, passphrase_file) as desk:
+        with opened as desk:
             done = actions.enrol(desk, url, read_invitation, accept)
     except NotCarriedError as waiting:
-        whole = "the enrolment with its invitation" if waiting.has_request else None
-        print_facts(as_json, *carrying_commands.carry_facts(waiting, whole))
+        print_facts(as_json, *carrying_commands.carry_facts(waiting, "enrolment with its invitation"))
         return
     words = fingerprint_words(done.proxy.identity.ed25519)
     facts = {
@@ -149,17 +151,6 @@ def enrol(
     }
     how = "was already enrolled" if done.was_enrolled else "is now enrolled"
     print_facts(as_json, facts, f"this owner {how} at {done.proxy.name}\nwords  {words}")
-
-
-@contextmanager
-def _enrolling(
-    url: str, to: Path | None, home: Path | None, ca_file: Path | None, passphrase_file: Path | None
-) -> "Iterator[Desk]":
-    if to is None:
-        yield open_desk(home, ca_file, passphrase_file)
-        return
-    with open_carrier(to, url, None, home, passphrase_file) as carrier:
-        yield carrier.desk
 
 
 @app.command(epilog="Example: dpdpca owner rotate")
@@ -414,7 +405,7 @@ def withdraw(
 ) -> None:
     """Withdraw this owner's share while the study is open. A blinded study then ends for all owners."""
     from dpdpca_owner import actions
-    from dpdpca_owner.carrying import NotCarriedError
+    from dpdpca_owner.carrying import NotCarriedError, check_delivered
     from dpdpca_owner.commands.display import booked_text
     from dpdpca_owner.upload import Outcome
 
@@ -423,17 +414,11 @@ def withdraw(
         raise PolicyError("not-consented", "you did not confirm, and nothing was changed")
     try:
         with desk_for(place, to, home, ca_file, passphrase_file) as desk:
-            if to is not None and desk.home.study(place.study).last_receipt_statement() is None:
-                raise ConflictError(
-                    "not-delivered",
-                    "the proxy has acknowledged no share of this owner that could be withdrawn",
-                    "if a share is on its way, send its folder and repeat this command; or destroy all copies"
-                    " of the folder, so that nobody can send it",
-                )
+            if to is not None:
+                check_delivered(desk.home.study(place.study))
             settled = actions.withdraw(desk, place)
     except NotCarriedError as waiting:
-        whole = "the withdrawal" if waiting.has_request else None
-        print_facts(as_json, *carrying_commands.carry_facts(waiting, whole))
+        print_facts(as_json, *carrying_commands.carry_facts(waiting, "withdrawal"))
         return
     spend = desk.home.ledger.read().spend(place.study)
     already = settled.outcome is Outcome.ALREADY

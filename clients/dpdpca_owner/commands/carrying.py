@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpdpca_owner.commands.joining import send_share
-from dpdpca_owner.commands.parts import open_carrier, print_facts
+from dpdpca_owner.commands.parts import carried_desk, print_facts
 from dpdpca_runtime.command_options import AsJson, CaFile
 
 if TYPE_CHECKING:
@@ -28,35 +28,34 @@ def pack_share(
     passphrase_file: Path | None,
 ) -> None:
     """Put a share into a folder after consent, or book the receipt that the folder brings back."""
-    from dpdpca_owner.carrying import NotCarriedError
+    from dpdpca_owner.carrying import NotCarriedError, take_receipt
 
     try:
-        with open_carrier(to, place.proxy, place.study, home, passphrase_file) as carrier:
-            if (receipt := carrier.take_receipt(place)) is not None:
+        with carried_desk(to, place.proxy, place.study, home, passphrase_file) as desk:
+            if (receipt := take_receipt(desk, place)) is not None:
                 facts, text = _arrived(receipt)
             else:
-                facts, text = send_share(carrier.desk, place, records, yes, as_json)
+                facts, text = send_share(desk, place, records, yes, as_json)
     except NotCarriedError as waiting:
-        facts, text = carry_facts(waiting, "the share" if waiting.has_request else None)
+        facts, text = carry_facts(waiting, "share")
         facts = {"study": place.study.hex(), **facts}
     print_facts(as_json, facts, text)
 
 
-def carry_facts(waiting: "NotCarriedError", whole: str | None) -> tuple[dict[str, Any], str]:
+def carry_facts(waiting: "NotCarriedError", request: str) -> tuple[dict[str, Any], str]:
     """What is printed when the folder must be sent: as JSON, and for a person.
 
     Args:
-        waiting: says which folder.
-        whole: what the folder now contains besides questions, or None.
+        waiting: says which folder, and whether the request is in it.
+        request: what the command is to put into the folder, after the questions to the proxy are answered.
     """
-    folder = waiting.folder
+    folder, contains = waiting.folder, request if waiting.has_request else "questions"
     said = (
-        f"{whole} is in {folder}; it counts once the proxy has it"
-        if whole
+        f"the {request} is in {folder}; it counts once the proxy has it"
+        if waiting.has_request
         else f"{folder} contains the questions to the proxy; nothing of your records is in it"
     )
-    facts = {"carry": str(folder), "contains": "questions" if whole is None else whole.removeprefix("the ")}
-    return facts, f"{said}\nnext: {waiting.next_step}"
+    return {"carry": str(folder), "contains": contains}, f"{said}\nnext: {waiting.next_step}"
 
 
 def _arrived(receipt: "Receipt") -> tuple[dict[str, Any], str]:

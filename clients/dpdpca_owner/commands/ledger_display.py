@@ -10,7 +10,7 @@ from rich.text import Text
 from dpdpca_owner.accounts.budget import Budget
 from dpdpca_owner.accounts.charge import Charge, Spend
 from dpdpca_owner.accounts.ledger import Ledger
-from dpdpca_owner.accounts.spending import amount_json, running_totals
+from dpdpca_owner.accounts.spending import amount_json, running_totals, shown_data_sets
 from dpdpca_protocol.errors import NotFoundError
 from dpdpca_protocol.wire.fields import decimal_text
 from dpdpca_runtime.text import for_terminal
@@ -130,8 +130,7 @@ def _data_set_facts(ledger: Ledger, budget: Budget, name: str) -> dict[str, Any]
 
 def _chosen(ledger: Ledger, data_set: str | None) -> tuple[str, ...]:
     if data_set is None:
-        # Spends whose data set is unknown are shown even if there is no other data set.
-        return ledger.data_sets or (("(not known)",) if ledger.live_rho else ())
+        return shown_data_sets(ledger)
     if not ledger.knows(data_set):
         raise NotFoundError(
             "no-such-data-set",

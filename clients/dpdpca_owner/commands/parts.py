@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dpdpca_owner.actions import Desk
-    from dpdpca_owner.carrying import Carrier
     from dpdpca_owner.home import OwnerHome
     from dpdpca_owner.records.source import DataLocation, Reading
     from dpdpca_protocol.wire.identifiers import StudyId
@@ -146,23 +145,25 @@ def desk_for(
     if to is None:
         yield open_desk(home, ca_file, passphrase_file)
         return
-    with open_carrier(to, address.proxy, address.study, home, passphrase_file) as carrier:
-        if (receipt := carrier.take_receipt(address)) is not None:
+    from dpdpca_owner.carrying import take_receipt
+
+    with carried_desk(to, address.proxy, address.study, home, passphrase_file) as desk:
+        if (receipt := take_receipt(desk, address)) is not None:
             say(f"the folder brought the receipt for a {receipt.subject}: {receipt.time}")
-        yield carrier.desk
+        yield desk
 
 
 @contextmanager
-def open_carrier(
+def carried_desk(
     to: Path, url: str, study: "StudyId | None", home: Path | None, passphrase_file: Path | None
-) -> Iterator["Carrier"]:
+) -> Iterator["Desk"]:
     """Like `carrying.carrying`, with the home and the passphrase of the command line."""
     from dpdpca_owner.carrying import carrying
 
     place = find_home(home)
     owner = place.load(unlock(place.keys, passphrase_file, PASSPHRASE_VARIABLE))
-    with carrying(place, owner, to, url, study, say=say) as carrier:
-        yield carrier
+    with carrying(place, owner, to, url, study, say=say) as desk:
+        yield desk
 
 
 def _say_waiting(reason: str, seconds: float) -> None:

@@ -50,10 +50,11 @@ def serve(
 ) -> None:
     """Follow all studies that you approved on the page, or with join --follow --source, until you stop this.
 
-    It joins only rounds that you approved. It continues after a restart, and after a time without a network.
-    It notices new keys (dpdpca owner rotate), and a changed policy or source. It prints a link that opens its
-    page in a browser on this machine. A link works once; --link prints the next one. With --json, it prints
-    one line for each share that a proxy has received, and for each study's components.
+    It joins only rounds that you approved, or that a rule in your policy approves. It continues after a
+    restart, and after a time without a network. It notices new keys (dpdpca owner rotate), and a changed
+    policy or source. It prints a link that opens its page in a browser on this machine. A link works once;
+    --link prints the next one. With --json, it prints one line for each share that a proxy has received, and
+    for each study's components.
     """
     place = find_home(home)
     place.check_made()

@@ -145,14 +145,10 @@ class Gate:
 
     def need(self, request: Request) -> Session:
         """The browser's session. Raises AuthenticationError `no-session`."""
-        session = self.find(request)
-        if session is None:
+        session = self._sessions.get(_key(request.cookies.get(_COOKIE, "")))
+        if session is None or session.until <= self._clock():
             raise no_session("this browser has not opened the page with its link yet")
         return session
-
-    def find(self, request: Request) -> Session | None:
-        session = self._sessions.get(_key(request.cookies.get(_COOKIE, "")))
-        return session if session is not None and session.until > self._clock() else None
 
     async def read_form(self, request: Request, session: Session) -> Form:
         """The fields of a form that the person sent from one of our pages.
@@ -163,7 +159,7 @@ class Gate:
         """
         _check_origin(request)
         form = _parse(await read_body(request, _FORM, _FORM_BYTES))
-        (given,) = form.get("form_token", ()) or ("",)
+        given = field(form, "form_token")
         if not hmac.compare_digest(given.encode(), session.form_token.encode()):
             raise _foreign("the form belongs to another session")
         return form
@@ -207,9 +203,15 @@ def _parse(body: bytes) -> Form:
     form: dict[str, tuple[str, ...]] = {}
     for name, value in pairs:
         form[name] = (*form.get(name, ()), value)
-    if len(form.get("form_token", ("",))) != 1:
-        raise MessageError("malformed", "the form has several form tokens", "send the form again")
     return form
+
+
+def field(form: Form, name: str) -> str:
+    """The value of a field; empty if the form does not have it. Raises MessageError if it has several."""
+    values = form.get(name, ("",))
+    if len(values) != 1:
+        raise MessageError("malformed", f"the form has several fields '{name}'", "open the page again")
+    return values[0]
 
 
 def no_session(problem: str) -> AuthenticationError:

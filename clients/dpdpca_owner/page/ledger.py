@@ -11,7 +11,7 @@ from starlette.responses import Response
 from dpdpca_owner.accounts.budget import Budget
 from dpdpca_owner.accounts.charge import Spend
 from dpdpca_owner.accounts.ledger import Ledger
-from dpdpca_owner.accounts.spending import running_totals
+from dpdpca_owner.accounts.spending import Change, changes_of, running_totals, shown_data_sets
 from dpdpca_owner.page.office import Office
 from dpdpca_owner.page.render import page
 from dpdpca_protocol.wire.fields import read_time
@@ -70,11 +70,12 @@ class DataSetView:
 
 def show_ledger(office: Office, request: Request) -> Response:
     ledger, budget = office.desk.home.ledger.read(), office.desk.home.policy().budget
-    names = ledger.data_sets or (("(not known)",) if ledger.live_rho else ())
     return page(
         "ledger",
         request,
-        data_sets=[data_set_view(ledger, budget, name, office.desk.now()) for name in names],
+        data_sets=[
+            data_set_view(ledger, budget, name, office.desk.now()) for name in shown_data_sets(ledger)
+        ],
         budget=float(budget.epsilon_of(budget.rho)),
         delta=float(budget.delta),
         width=WIDTH,
@@ -91,23 +92,20 @@ def data_set_view(ledger: Ledger, budget: Budget, name: str, now: datetime) -> D
         float(budget.epsilon_of(spent.rho)),
         float(spent.rho / budget.rho),
         tuple(_row(spend, total, budget) for spend, total in spends),
-        draw([spend for spend, _ in spends], ledger.lost.rho, budget, now),
+        draw(changes_of([spend for spend, _ in spends], ledger.lost.rho), ledger.lost.rho, budget, now),
         spent.unproved,
     )
 
 
-def draw(spends: Sequence[Spend], lost: Fraction, budget: Budget, now: datetime) -> Picture:
-    """The total ε of `spends` and what was lost, from the first booking until now, below the budget."""
-    changes = sorted(change for spend in spends for change in _changes(spend))
-    first = changes[0][0] if changes else now
-    last = max(now, *(at for at, _, _ in changes)) if changes else now
+def draw(changes: Sequence[Change], lost: Fraction, budget: Budget, now: datetime) -> Picture:
+    """The total ε after each change, from the first booking until now, below the budget. Before the first
+    booking there is only what was lost."""
+    totals = [(read_time(each.time, "time"), float(budget.epsilon_of(each.rho)), each) for each in changes]
+    first = totals[0][0] if totals else now
+    last = max([now, *(at for at, _, _ in totals)])
     span = max((last - first).total_seconds(), 1.0)
-    totals, rho = [], lost
-    for at, cost, title in changes:
-        rho += cost
-        totals.append((at, float(budget.epsilon_of(max(rho, Fraction(0)))), title))
     allowed = float(budget.epsilon_of(budget.rho))
-    top = 1.08 * max(allowed, *(total for _, total, _ in totals)) if totals else 1.08 * allowed
+    top = 1.08 * max([allowed, *(total for _, total, _ in totals)])
 
     def x(at: datetime) -> float:
         return _LEFT + (WIDTH - _LEFT - _RIGHT) * (at - first).total_seconds() / span
@@ -122,19 +120,15 @@ def draw(spends: Sequence[Spend], lost: Fraction, budget: Budget, now: datetime)
     return Picture(
         line,
         f"{line}V{y(0):.1f}H{_LEFT}Z",
-        tuple((x(at), y(total), f"{title}: total ε = {total:.3g}") for at, total, title in totals),
+        tuple((x(at), y(total), f"{_title(each)}: total ε = {total:.3g}") for at, total, each in totals),
         y(allowed),
         _days(first, last, x),
         tuple(Tick(y(value), f"{value:g}") for value in _rounded(top)),
     )
 
 
-def _changes(spend: Spend) -> list[tuple[datetime, Fraction, str]]:
-    cost, title = spend.charge.cost.rho, spend.charge.title
-    changes = [(read_time(spend.reserved_at, "time"), cost, title)]
-    if not spend.is_live and spend.settled_at is not None:
-        changes.append((read_time(spend.settled_at, "time"), -cost, f"{title}, refunded"))
-    return changes
+def _title(change: Change) -> str:
+    return f"{change.title}, refunded" if change.is_refund else change.title
 
 
 def _row(spend: Spend, total: Fraction, budget: Budget) -> SpendRow:

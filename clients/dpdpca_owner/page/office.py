@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from starlette.requests import Request
+
 from dpdpca_owner.actions import Desk, review
 from dpdpca_owner.agent import Place
 from dpdpca_owner.consent import ConsentSheet
@@ -87,6 +89,11 @@ class Office:
         """The consent sheet with a dry run on the records of `source`. Sends nothing."""
         location = source.location(self.environment)
         return review(self.desk, address, location, self.data_set_of(source))
+
+
+def asked_for(office: Office, request: Request) -> StudyAddress:
+    """The study in the path of a request. Raises NotFoundError `not-found`."""
+    return office.address(request.path_params["proxy"], request.path_params["study"])
 
 
 def proxy_name(url: str) -> str:

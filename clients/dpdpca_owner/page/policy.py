@@ -18,7 +18,7 @@ from tomlkit.items import Item
 
 from dpdpca_owner.actions import under_policy
 from dpdpca_owner.consent import ConsentSheet
-from dpdpca_owner.page.gate import Form
+from dpdpca_owner.page.gate import Form, field
 from dpdpca_owner.page.office import Office
 from dpdpca_owner.page.render import go_to, page
 from dpdpca_owner.page.requests import refusals
@@ -122,7 +122,7 @@ def change_policy(office: Office, request: Request, form: Form) -> Response:
     except UsageError as error:
         return _form_page(office, request, values, text, problem=error.problem, status=400)
     seen = sha256(f"{len(text)}\n{text}{changed}".encode()).hexdigest()
-    if form.get("act") == ("save",) and form.get("seen") == (seen,):
+    if field(form, "act") == "save" and field(form, "seen") == seen:
         write_private(office.desk.home.policy_path, changed.encode())
         office.forget_inbox()
         office.wake()
@@ -162,7 +162,7 @@ def values_of(policy: Policy) -> Values:
 
 def read_values(form: Form) -> Values:
     def text(name: str) -> str:
-        return (form.get(name) or ("",))[0].strip()
+        return field(form, name).strip()
 
     return Values(
         {limit.name: text(limit.name) for limit in LIMITS},
@@ -204,8 +204,7 @@ def with_values(text: str, values: Values) -> str:
 
 def effects(office: Office, policy: Policy) -> Iterator[Effect]:
     """Every open request under the policy of now and under `policy`."""
-    registered = {source.counts_in(policy) for source in office.sources()}
-    data_set = registered.pop() if len(registered) == 1 else None
+    data_set = office.desk.home.sources.only_data_set(policy)
     for each in office.inbox()[1].requests:
         after = under_policy(office.desk, each.sheet, policy, data_set)
         yield Effect(each.sheet, refusals(each.sheet), refusals(after))

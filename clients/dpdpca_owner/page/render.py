@@ -72,6 +72,7 @@ def _templates() -> Environment:
     made.filters["share_of"] = _share_of
     made.filters["capitalize_first"] = lambda text: str(text)[:1].upper() + str(text)[1:]
     made.filters["when"] = _when
+    made.filters["day_of"] = day_of
     return made
 
 
@@ -87,6 +88,11 @@ def short(value: Fraction | float) -> str:
         return digits
     times = "" if digits == "1" else f"{digits}\u00a0×\u00a0"
     return f"{times}10{str(int(power)).translate(_RAISED)}"
+
+
+def day_of(met: str) -> str:
+    """When a party was first met (`PinnedParty.met`), without the time of day."""
+    return met[: len("2026-11-01")] + met[len("2026-11-01T10:00:00Z") :]
 
 
 def _when(time: datetime) -> Markup:

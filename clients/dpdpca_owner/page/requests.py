@@ -18,8 +18,8 @@ from dpdpca_owner.declining import decline as decline_study
 from dpdpca_owner.followed import FollowedStudy
 from dpdpca_owner.inbox import SHARE_WORDS, Request, share_state
 from dpdpca_owner.page.dry_runs import Finding
-from dpdpca_owner.page.gate import Form
-from dpdpca_owner.page.office import Office, path_of
+from dpdpca_owner.page.gate import Form, field
+from dpdpca_owner.page.office import Office, asked_for, path_of
 from dpdpca_owner.page.render import go_to, page, root_of
 from dpdpca_owner.sources import RegisteredSource
 from dpdpca_protocol.errors import NotFoundError, PolicyError
@@ -70,7 +70,7 @@ class FeatureRow:
 
 def show_requests(office: Office, request: WebRequest) -> Response:
     read_at, found = office.inbox()
-    followed = {each.address for each in office.desk.home.followed.all()}
+    followed = office.desk.home.followed.addresses()
     cards = [_card(each, followed) for each in found.requests]
     return page(
         "requests",
@@ -85,22 +85,22 @@ def show_requests(office: Office, request: WebRequest) -> Response:
 
 
 def show_sheet(office: Office, request: WebRequest) -> Response:
-    address = _address(office, request)
+    address = asked_for(office, request)
     return _sheet_page(office, request, address, _source(office, request.query_params.get("source", "")))
 
 
 def start_dry_run(office: Office, request: WebRequest, form: Form) -> Response:
     """Read the chosen records in a thread. The findings are shown on the sheet."""
-    address, source = _address(office, request), _need_source(office, form)
+    address, source = asked_for(office, request), _need_source(office, form)
     office.dry_runs.start((address, source), lambda: office.read_records(address, source))
     return go_to(request, f"/requests/{path_of(address)}?source={source.name}#dry-run")
 
 
 def approve(office: Office, request: WebRequest, form: Form) -> Response:
     """Approve exactly the sheet that the person saw. The agent then sends the share and follows the study."""
-    address, source = _address(office, request), _need_source(office, form)
+    address, source = asked_for(office, request), _need_source(office, form)
     sheet = office.sheet(address, source)
-    if form.get("seen") != (seen_digest(office, sheet, source),):
+    if field(form, "seen") != seen_digest(office, sheet, source):
         return _sheet_page(office, request, address, source, notice=_CHANGED, status=409)
     if refusals(sheet):
         return _sheet_page(office, request, address, source, notice=_REFUSED, status=403)
@@ -114,7 +114,7 @@ def approve(office: Office, request: WebRequest, form: Form) -> Response:
 
 def decline(office: Office, request: WebRequest, form: Form) -> Response:
     """Tell the data user that this owner does not take part, with the person's message."""
-    address, why = _address(office, request), (form.get("why") or ("",))[0].strip()
+    address, why = asked_for(office, request), field(form, "why").strip()
     try:
         decline_study(office.desk, address, why or None)
     finally:
@@ -186,7 +186,7 @@ def _sheet_page(
         "data_set": None if source is None else office.data_set_of(source),
         "finding": finding,
         "is_reading": is_reading,
-        "is_approved": address in {each.address for each in office.desk.home.followed.all()},
+        "is_approved": address in office.desk.home.followed.addresses(),
         "rule": None if by_rule is None else by_rule.name,
         "declined": office.desk.home.study(address.study).declined(),
         "share": share,
@@ -210,10 +210,6 @@ def _card(request: Request, followed: set[StudyAddress]) -> RequestCard:
     return RequestCard(request, path_of(address), refusals(request.sheet), address in followed)
 
 
-def _address(office: Office, request: WebRequest) -> StudyAddress:
-    return office.address(request.path_params["proxy"], request.path_params["study"])
-
-
 def _source(office: Office, name: str) -> RegisteredSource | None:
     """The source of this name; without a name, the only one that is registered."""
     if name:
@@ -223,7 +219,7 @@ def _source(office: Office, name: str) -> RegisteredSource | None:
 
 
 def _need_source(office: Office, form: Form) -> RegisteredSource:
-    (name,) = form.get("source", ()) or ("",)
+    name = field(form, "source")
     if not name:
         raise NotFoundError("no-such-source", "no records were chosen", "choose registered records first")
     return office.desk.home.sources.find(name)

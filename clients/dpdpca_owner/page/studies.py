@@ -10,14 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dpdpca_owner.actions import joined_at
+from dpdpca_owner.consent import sealed_bytes
 from dpdpca_owner.inbox import SHARE_WORDS, share_state
 from dpdpca_owner.page.activity import Progress
-from dpdpca_owner.page.office import Office, path_of
+from dpdpca_owner.page.office import Office, asked_for, path_of
 from dpdpca_owner.page.render import page, root_of
 from dpdpca_owner.reports import status_offline
 from dpdpca_owner.study_checks import read_terms
 from dpdpca_protocol.errors import DpdpcaError, NotFoundError
-from dpdpca_protocol.messages.share import CHUNK_OVERHEAD_BYTES
 from dpdpca_protocol.result.components import BELOW_THE_EDGE
 from dpdpca_protocol.study import TERMINAL_STATES, ShareState, StudyState
 from dpdpca_protocol.terms.manifest import Manifest
@@ -92,7 +92,7 @@ def show_studies(office: Office, request: Request) -> Response:
 
 
 def show_result(office: Office, request: Request) -> Response:
-    address = office.address(request.path_params["proxy"], request.path_params["study"])
+    address = asked_for(office, request)
     path = _result_path(office, address)
     manifest = _terms(office, address)
     with np.load(path, allow_pickle=False) as saved:
@@ -111,7 +111,7 @@ def show_result(office: Office, request: Request) -> Response:
 
 def download_result(office: Office, request: Request) -> Response:
     """The saved components, as a file."""
-    address = office.address(request.path_params["proxy"], request.path_params["study"])
+    address = asked_for(office, request)
     content = _result_path(office, address).read_bytes()
     name = f"components-{address.study.hex()[:16]}.npz"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
@@ -176,7 +176,7 @@ def _approved(office: Office) -> list[StudyCard]:
 def _joined(office: Office) -> list[StudyCard]:
     """The studies for which a share was begun, the newest first."""
     home = office.desk.home
-    followed = {each.address for each in home.followed.all()}
+    followed = home.followed.addresses()
     cards = []
     for folder in home.joined():
         with suppress(DpdpcaError):  # a damaged folder, or terms of another version: `status` says more
@@ -194,10 +194,10 @@ def _joined(office: Office) -> list[StudyCard]:
                 _round(manifest),
                 state,
                 office.activity.progress(address.study),
-                _sealed_bytes(manifest),
+                sealed_bytes(manifest),
                 office.problems.get(address),
                 address in followed,
-                (folder.path / "components.npz").exists(),
+                folder.components_path.exists(),
             )
             cards.append((manifest.closes_at, card))
     return [card for _, card in sorted(cards, key=lambda each: each[0], reverse=True)]
@@ -211,7 +211,7 @@ def _terms(office: Office, address: StudyAddress) -> Manifest:
 
 
 def _result_path(office: Office, address: StudyAddress) -> Path:
-    path = office.desk.home.study(address.study).path / "components.npz"
+    path = office.desk.home.study(address.study).components_path
     if not path.exists():
         raise NotFoundError(
             "not-found", "the components of this study are not here yet", "go back to your studies"
@@ -221,8 +221,3 @@ def _result_path(office: Office, address: StudyAddress) -> Path:
 
 def _round(manifest: Manifest | None) -> int | None:
     return None if manifest is None or manifest.rho_share == 1 else len(manifest.pre_studies) + 1
-
-
-def _sealed_bytes(manifest: Manifest) -> int:
-    figures = manifest.figures
-    return figures.share_bytes + figures.chunk_count * CHUNK_OVERHEAD_BYTES

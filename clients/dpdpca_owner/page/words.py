@@ -8,9 +8,9 @@ from starlette.responses import Response
 
 from dpdpca_owner.actions import trust
 from dpdpca_owner.consent import ConsentSheet
-from dpdpca_owner.page.gate import Form
+from dpdpca_owner.page.gate import Form, field
 from dpdpca_owner.page.office import Office, path_of
-from dpdpca_owner.page.render import go_to, page
+from dpdpca_owner.page.render import day_of, go_to, page
 from dpdpca_protocol.errors import UsageError
 from dpdpca_runtime.http.address import parse_study_address
 from dpdpca_runtime.words import fingerprint_words
@@ -54,23 +54,21 @@ def show_words(office: Office, request: Request) -> Response:
 
 def note_compared(office: Office, request: Request, form: Form) -> Response:
     """Note that a person compared the words that the page showed. Refused if the study names others now."""
-    values = {name: (form.get(name) or ("",))[0] for name in ("study", "name", "words", "heard")}
-    if values["heard"] != "yes":
+    if field(form, "heard") != "yes":
         raise UsageError(
             "not-compared",
             "nothing was noted, because the box was not ticked",
             "call the other owner, compare all twelve words, then tick the box",
         )
-    proxy, _, study = values["study"].partition("/")
-    trust(office.desk, office.address(proxy, study), values["name"], values["words"])
+    proxy, _, study = field(form, "study").partition("/")
+    trust(office.desk, office.address(proxy, study), field(form, "name"), field(form, "words"))
     office.forget_inbox()
     return go_to(request, "/words")
 
 
 def _user(sheet: ConsentSheet) -> Known:
-    user, since = sheet.manifest.user, sheet.study.user_since
-    met = "not met before" if since is None else f"known since {since[:10]}{since[20:]}"
-    return Known(user.name, fingerprint_words(user.ed25519), met)
+    user = sheet.manifest.user
+    return Known(user.name, fingerprint_words(user.ed25519), _met(sheet.study.user_since))
 
 
 def _owners(sheet: ConsentSheet) -> list[Known]:
@@ -79,12 +77,15 @@ def _owners(sheet: ConsentSheet) -> list[Known]:
     found = []
     for each in sheet.manifest.participants:
         if each.ed25519 != own:
-            since = study.owners_since.get(each.ed25519)
-            met = "not met before" if since is None else f"known since {since[:10]}{since[20:]}"
+            met = _met(study.owners_since.get(each.ed25519))
             is_compared = each.ed25519 in study.compared
             words = fingerprint_words(each.ed25519)
             found.append(Known(each.name, words, met, is_compared, path_of(address), sheet.manifest.title))
     return found
+
+
+def _met(since: str | None) -> str:
+    return "not met before" if since is None else f"known since {day_of(since)}"
 
 
 def _once(parties: Iterable[Known]) -> list[Known]:

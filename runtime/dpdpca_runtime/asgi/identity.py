@@ -112,8 +112,8 @@ class SignatureVerifier:
         Args:
             head: untrusted.
             now: the time.
-            may_be_carried: whether the route accepts carried requests. It must give the same answer, or
-                refuse, if the same request arrives again at any later time.
+            may_be_carried: whether the route accepts carried requests. If the same request arrives again at
+                any later time, the route must change nothing more.
 
         Raises:
             MessageError: `malformed`, there is no usable host.

@@ -79,7 +79,7 @@ class ProxyClient:
     ) -> None:
         self._exchange = Exchange(
             Peer("proxy", parse_address(url), "--ca-file or DPDPCA_CA_FILE"),
-            RequestSigner(key).sign if signs else _leave_unsigned,
+            RequestSigner(key).sign if signs else None,
             patience or Patience(),
             ca_file or ca_file_of_environment(),
             transport,
@@ -294,10 +294,6 @@ class ProxyClient:
         if self._proxy is None:
             raise UsageError("not-enrolled", "the proxy's key is not known yet", "enrol at this proxy first")
         return self._proxy
-
-
-def _leave_unsigned(request: httpx.Request, body: bytes | None, created: datetime) -> None:
-    pass
 
 
 def _path(study: StudyId, rest: str = "") -> str:

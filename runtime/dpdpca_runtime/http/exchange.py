@@ -89,7 +89,7 @@ class Exchange:
 
     Args:
         peer: the service.
-        authorize: applied to each call that is not open.
+        authorize: applied to each call that is not open; None if calls bring what proves them.
         patience: how long to retry temporary failures.
         ca_file: a PEM file with the authority that issued the peer's certificate, instead of the system's.
         transport, now: for tests.
@@ -98,7 +98,7 @@ class Exchange:
     def __init__(
         self,
         peer: Peer,
-        authorize: Authorize,
+        authorize: Authorize | None,
         patience: Patience,
         ca_file: Path | None,
         transport: httpx.BaseTransport | None = None,
@@ -196,7 +196,7 @@ class Exchange:
             headers={**call.headers, **({"content-type": call.media_type} if call.body is not None else {})},
             timeout=timeout or _TIMEOUT,
         )
-        if not call.is_open:
+        if self._authorize is not None and not call.is_open:
             self._authorize(request, call.body, self._now())
         response = self._client.send(request, stream=True)
         try:

@@ -453,8 +453,8 @@ def test_a_share_is_withdrawn_through_the_folder(blinded: Carried) -> None:
         study = scene.address.study
         with carrying(
             desk.home, desk.home.load(), blinded.folder, URL, study, now=desk.now, key_rules=desk.key_rules
-        ) as carrier:
-            return actions.withdraw(carrier.desk, scene.address)
+        ) as carried:
+            return actions.withdraw(carried, scene.address)
 
     with pytest.raises(NotCarriedError):
         withdraw()

@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import pytest
 from following_scene import has_sent
@@ -15,8 +16,11 @@ from rule_texts import key_line, rule_for
 from dpdpca_owner.actions import join, prepare_join, withdraw
 from dpdpca_owner.agent import Agent
 from dpdpca_owner.approving import approve_inbox
+from dpdpca_owner.consent import ConsentSheet
 from dpdpca_owner.followed import FollowedStudy
+from dpdpca_owner.sources import RegisteredSource
 from dpdpca_owner.upload import Watcher
+from dpdpca_runtime.http.address import StudyAddress
 from dpdpca_runtime.words import fingerprint_words
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>'\"&"
@@ -170,15 +174,23 @@ def test_a_dry_run_that_fails_does_not_block_the_form(page: PageScene) -> None:
     assert f"{page.study_path}/approve" in page.show(page.study_path)
 
 
+def test_a_form_with_a_field_twice_is_refused(page: PageScene) -> None:
+    form: dict[str, Any] = page.form(page.study_path, f"{page.study_path}/dry-run")
+    answer = page.send(f"{page.study_path}/dry-run", form | {"source": ["patients", "patients"]})
+    assert answer.status_code == 400
+    assert "several fields" in answer.text
+    assert page.send(f"{page.study_path}/dry-run", form).status_code == 303
+
+
 def test_one_dry_run_at_a_time_and_other_pages_meanwhile(
     page: PageScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page.register("others")
     may_end, read = threading.Event(), page.office.read_records
 
-    def slowly(*given: object) -> object:
+    def slowly(address: StudyAddress, source: RegisteredSource) -> ConsentSheet:
         may_end.wait(60)
-        return read(*given)  # type: ignore[arg-type]  # the arguments are passed on as they came
+        return read(address, source)
 
     monkeypatch.setattr(page.office, "read_records", slowly)
     action = f"{page.study_path}/dry-run"

@@ -13,11 +13,12 @@ from page_scene import PageScene, words_of
 
 from dpdpca_owner.accounts.budget import Budget
 from dpdpca_owner.accounts.charge import Spend, SpendState
+from dpdpca_owner.accounts.spending import changes_of
 from dpdpca_owner.actions import join, prepare_join
 from dpdpca_owner.followed import FollowedStudy
 from dpdpca_owner.page.ledger import HEIGHT, WIDTH, draw
 from dpdpca_owner.page.office import path_of
-from dpdpca_owner.page.render import STATIC
+from dpdpca_owner.page.render import STATIC, day_of
 from dpdpca_owner.upload import Watcher
 
 LANDMARKS = {"header", "main", "footer"}
@@ -177,7 +178,8 @@ def test_the_picture_of_the_budget_is_exact() -> None:
     """Steps up at each booking, down at a refund, and the budget where it belongs."""
     begin, budget = datetime(2026, 1, 1, tzinfo=UTC), Budget.of_rho(Fraction(1), Fraction("1e-6"))
     spends = [spend_of("A", begin, 0.25), spend_of("B", begin + timedelta(days=50), 0.25, refunded=25)]
-    picture = draw(spends, Fraction(0), budget, begin + timedelta(days=100))
+    changes = changes_of(spends, Fraction(0))
+    picture = draw(changes, Fraction(0), budget, begin + timedelta(days=100))
     (first, second, third) = picture.dots
     assert [round((x - picture.left) / (picture.right - picture.left), 6) for x, _, _ in picture.dots] == [
         0,
@@ -197,6 +199,21 @@ def test_the_picture_of_the_budget_is_exact() -> None:
     for top in (0.003, 0.5, 3, 40, 1000, 10**6):
         ticks = draw([], Fraction(0), Budget.of_rho(Fraction(str(top)), Fraction("1e-6")), begin).up
         assert 2 <= len(ticks) <= 7, top
+
+
+def test_the_page_shows_the_day_when_a_party_was_met_and_its_changed_key() -> None:
+    met = "2026-11-01T10:00:00Z"
+    assert day_of(met) == "2026-11-01"
+    assert day_of(f"{met}; it has changed its key since") == "2026-11-01; it has changed its key since"
+
+
+def test_a_refund_follows_its_booking_in_the_same_second() -> None:
+    spend = spend_of("A", datetime(2026, 1, 1, tzinfo=UTC), 0.25, refunded=0)
+    changes = changes_of([spend], Fraction("0.5"))
+    assert [(each.is_refund, each.rho) for each in changes] == [
+        (False, Fraction("0.75")),
+        (True, Fraction("0.5")),
+    ]
 
 
 def spend_of(title: str, at: datetime, rho: float, refunded: int | None = None) -> Spend:
