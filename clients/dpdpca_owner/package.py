@@ -60,7 +60,7 @@ To send it, run on a machine with a network:
 
     dpdpca owner send FOLDER
 
-Then carry the folder back and repeat the command with which it was made.
+Then carry the folder back, and repeat the command that made it.
 
 The folder contains no records and no keys. What it carries is signed and sealed:
 nobody can read a share in it, and nobody can change what it asks for. (For an

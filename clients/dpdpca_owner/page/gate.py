@@ -192,7 +192,7 @@ def _check_origin(request: Request) -> None:
     if origin not in (None, "null", own) or site not in (None, "same-origin"):
         raise _foreign("the form was sent by a page of another site")
     if origin != own and site is None:
-        raise _foreign("the browser does not say which page sent the form; a present browser does")
+        raise _foreign("the browser does not say which page sent the form; use a newer browser")
 
 
 def _parse(body: bytes) -> Form:
