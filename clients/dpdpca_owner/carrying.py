@@ -169,8 +169,8 @@ class CarriedFolder:
     ) -> CarriedRequest | None:
         """The request of this folder, or None.
 
-        The body of a chunk is not compared: one version of a share has the same chunk whenever it is made,
-        and only its seal is another one (`ShareSender`).
+        The body of a chunk is not compared. One version of a share has the same chunk whenever it is made.
+        Only its seal differs (`ShareSender`).
         """
         digest = None if body is None or method == "PUT" else Digest.of(body)
         with self._lock:
