@@ -90,7 +90,7 @@ class Agent:
             self._approve_by_rule()
             all_followed = self.desk.home.followed.all()
         except (DpdpcaError, OSError) as error:
-            self._tell_once(None, f"the agent does nothing until this is mended: {error}")
+            self._tell_once(None, f"the agent does nothing until this is corrected: {error}")
             return results
         self.problems.pop(None, None)
         for followed in all_followed:

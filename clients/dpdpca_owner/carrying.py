@@ -148,8 +148,8 @@ def check_delivered(folder: StudyFolder) -> None:
     if folder.last_receipt_statement() is None:
         raise ConflictError(
             "not-delivered",
-            "the proxy has acknowledged no share of this owner that could be withdrawn",
-            "if a share is on its way, send its folder and repeat this command; or destroy all copies of the"
+            "this machine has no receipt for a share, so there is nothing to withdraw yet",
+            "if a share is on its way, send its folder and repeat this command. Or destroy all copies of the"
             " folder, so that nobody can send it",
         )
 
@@ -179,8 +179,8 @@ class CarriedFolder:
     ) -> CarriedRequest | None:
         """The request of this folder, or None.
 
-        The body of a chunk is not compared: one version of a share has the same chunk whenever it is made,
-        and only its seal is another one (`ShareSender`).
+        The body of a chunk is not compared. One version of a share has the same chunk whenever it is made.
+        Only its seal differs (`ShareSender`).
         """
         digest = None if body is None or method == "PUT" else Digest.of(body)
         with self._lock:

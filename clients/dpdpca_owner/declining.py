@@ -1,7 +1,7 @@
-"""Declining a study: a signed word to its data user, and this owner's own record of it.
+"""Declining a study: a signed statement for its data user, and this owner's own record of it.
 
-The record stands before anything is sent. From then on no earlier approval joins the study: neither that of
-its chain, nor that of a followed study, nor a rule. Only a person who joins the study takes the word back.
+The record is written before anything is sent. From then on no earlier approval joins the study: neither that
+of its chain, nor that of a followed study, nor a rule. Only a person who joins the study takes it back.
 """
 
 from dataclasses import replace
@@ -21,8 +21,8 @@ def decline(desk: Desk, address: StudyAddress, why: str | None = None) -> Declin
     """Tell the data user of an open study that this owner does not take part.
 
     Nothing is spent, and the ledger stays as it is. If a part of a share may have left this machine, its cost
-    stays booked, because nobody can show that it was not used. A repeated call sends the same word again, or
-    a new one if `why` is another text.
+    stays booked, because nobody can show that it was not used. A repeated call sends the same statement
+    again, or a new one if `why` is another text.
 
     Args:
         desk: this owner.
@@ -65,7 +65,7 @@ def decline(desk: Desk, address: StudyAddress, why: str | None = None) -> Declin
                 raise UnavailableError(
                     error.slug,
                     error.problem,
-                    "your word is kept here, but the data user is not told yet: decline again later",
+                    "your decision is kept here, but the data user is not told yet: decline again later",
                     retry_after_seconds=error.retry_after_seconds,
                 ) from error
             declined = replace(declined, is_told=True)
@@ -75,7 +75,7 @@ def decline(desk: Desk, address: StudyAddress, why: str | None = None) -> Declin
 
 
 def _newest(before: Declined | None, why: str | None, now: str) -> Declined:
-    """The earlier word if it is repeated, else a new one."""
+    """The earlier decision if it is repeated, else a new one."""
     if before is not None and why in (None, before.why):
         return replace(before, is_told=False)
     return Declined(now, why)

@@ -27,7 +27,7 @@ class Request:
     Attributes:
         sheet: the consent sheet, without a dry run.
         share: what this machine knows of this owner's share.
-        declined: the word by which a person declined the study here, or None.
+        declined: this owner's record that a person declined the study, or None.
         rule: the name of the rule that has approved the study, or None.
     """
 

@@ -1,9 +1,10 @@
 """The folder that carries requests from a machine without a network to a proxy, and the answers back.
 
 The machine with the data signs every request (`carrying`). Another machine, which needs no keys and no data,
-sends them and stores the answers (`sending`). Nothing in the folder is secret: whoever has it can send what
-the owner has signed, and nothing else. Files of the folder are written without private modes, because file
-systems of memory sticks have none.
+sends them and stores the answers (`sending`). Nothing in the folder is secret, except an invitation before an
+enrolment. Whoever has the folder can send what the owner has signed, and nothing else. Files of the folder
+are written without private modes, because file systems of memory sticks have none. A file with an invitation
+is written with one.
 
 | file | content |
 |---|---|
@@ -60,11 +61,11 @@ To send it, run on a machine with a network:
 
     dpdpca owner send FOLDER
 
-Then carry the folder back and repeat the command with which it was made.
+Then carry the folder back, and repeat the command that made it.
 
-The folder contains no records and no keys. What it carries is signed and sealed:
-nobody can read a share in it, and nobody can change what it asks for. (For an
-enrolment it also contains the invitation, which works once.)
+The folder contains no records and no keys. Shares in it are sealed, so nobody can
+read them. Requests in it are signed, so nobody can change them. For an enrolment,
+the folder also contains the invitation, which works once: show it to nobody.
 Do not change, add or remove files.
 """
 
@@ -317,8 +318,8 @@ class Package:
 
         Args:
             request: of this package.
-            proxy: the raw Ed25519 key with which the proxy must have signed the answer; None if its key is
-                not known yet, when only answers that prove themselves are taken.
+            proxy: the raw Ed25519 key with which the proxy must have signed the answer. None if its key is
+                not known yet; only answers that prove themselves are then taken.
 
         Raises:
             AuthenticationError, MessageError: the proxy has not signed this answer to this request.

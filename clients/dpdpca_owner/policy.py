@@ -76,7 +76,7 @@ delta = 1e-6
 # ed25519 = "64 hex digits"
 # words = "twelve words"
 
-# Approval by rule. Without a rule, the agent (dpdpca owner serve) joins nothing that nobody has approved.
+# Approval by rule. Without a rule, the agent (dpdpca owner serve) joins only what a person has approved.
 # With one, it also approves studies of these data users for the records of one registered source, without
 # asking. All lines above still apply. A masked study always needs a person. So does a blinded study in which
 # you have compared the words of too few owners. The ledger records each approval with the rule.

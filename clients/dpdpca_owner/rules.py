@@ -129,7 +129,7 @@ def _read(table: Any, where: str, text: str, min_owners: int) -> Rule:
     epsilon, delta, month_epsilon, month_delta = (_limit(table, name, where) for name in _LIMITS)
     for each, month, what in ((epsilon, month_epsilon, "epsilon"), (delta, month_delta, "delta")):
         if month < each:
-            refused(f"{where}: month_{what} is below max_{what}, so no study could use the latter")
+            refused(f"{where}: month_{what} is below max_{what}, so no study could reach max_{what}")
     releases = _releases(table.get("releases", list(_RELEASES)), f"{where}.releases")
     users = read_recognised(table["user"], f"{where}.user")
     if not users:

@@ -181,8 +181,8 @@ class _Errand:
                 raise MessageError(
                     "answer-unsigned",
                     f"the proxy at {self._package.url} does not sign its answers to carried requests",
-                    "ask the operator: a proxy of this version signs them, unless a reverse proxy removes"
-                    f" the header {ANSWER_HEADER}",
+                    "ask the operator: either the proxy is older than this version, or a reverse proxy"
+                    f" removes the header {ANSWER_HEADER}",
                 )
             statement = text.encode()
             CarriedAnswer.verify(statement, request.name, received.content, proxy)

@@ -66,12 +66,12 @@ class KeptSecrets:
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """A person's word that this owner does not take part in a study.
+    """A person's decision that this owner does not take part in a study.
 
     Attributes:
         time: RFC 3339 UTC, by this machine's clock.
         why: what the data user is told, or None.
-        is_told: whether the proxy has taken the word.
+        is_told: whether the proxy has accepted it for the data user.
     """
 
     time: str
@@ -153,7 +153,7 @@ class StudyFolder:
         )
 
     def declined(self) -> Declined | None:
-        """The word by which this owner declined the study; None if it did not, or joined it later."""
+        """The decision to decline the study; None if there is none, or if a person joined the study later."""
         path = self._declined_path
         if not path.exists():
             return None
@@ -168,7 +168,7 @@ class StudyFolder:
         save(self._declined_path, {"told": declined.is_told, "time": declined.time, "why": declined.why})
 
     def drop_declined(self) -> None:
-        """Take the word back: a person joins the study after all."""
+        """Take the decision back: a person joins the study after all."""
         if self._declined_path.exists():
             remove_private(self._declined_path)
 

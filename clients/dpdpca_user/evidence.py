@@ -139,9 +139,9 @@ def verify_release(
 
 
 def verified_declines(untrusted: Iterable[bytes], manifest: Manifest) -> dict[PartyId, Decline]:
-    """The words of owners that do not take part in a study, by owner.
+    """The declines of a study, by owner.
 
-    A word that no owner of the study has signed for this study is left out: nothing may follow from it.
+    One that no owner of the study has signed for this study is left out: nothing may follow from it.
     """
     found = {}
     named = {participant.ed25519 for participant in manifest.participants}

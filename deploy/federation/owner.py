@@ -1,8 +1,8 @@
 """The person at an owner of a trial federation: enrols once, then approves every study that asks for it.
 
-A real owner reviews each study before it approves (`dpdpca owner review`); this one consents to all, for its
-records are public. It holds its part of the bundled records. The owner's agent, a service of its own, sends
-the shares, takes part in the later rounds of an approved chain, and fetches the components.
+A real owner reviews each study before it approves (`dpdpca owner review`). This one consents to all, because
+its records are public. It holds its part of the bundled records. The owner's agent is a service of its own.
+It sends the shares, takes part in the later rounds of an approved chain, and fetches the components.
 """
 
 import os

@@ -400,7 +400,7 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "rotation-broken": ("A chain of key rotations is invalid.", "Ask the proxy's operator."),
     "row-too-large": ("A row has values that are too large to be projected.", "Leave out the row."),
     "rule-exceeded": (
-        "The month of a rule has no room for another study.",
+        "The month of a rule has no room for another study, or the ledger was recovered in this month.",
         "Join the study yourself, or wait for the next month.",
     ),
     "share-withdrawn": (

@@ -186,7 +186,7 @@ class StudyDetail(StudySummary):
     cohort: Id | None = Field(description="Digest of the frozen cohort.")
     cohort_members: list[CohortMemberBody]
     declines: list[Annotated[Signed, statement("decline")]] = Field(
-        description="The words of owners that do not take part; only for the study's data user."
+        description="Statements of owners that do not take part; only for the study's data user."
     )
     failure_detail: str | None
     mark: Annotated[Signed, statement("mark")]

@@ -233,7 +233,7 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
         replaced = share.signed_version if share.state is ShareState.COMPLETE else None
         if replaced is not None:
             delete_chunks(connection, study, caller.party, replaced)
-        delete_decline(connection, study, caller.party)  # the newest word counts
+        delete_decline(connection, study, caller.party)  # the latest decision counts
         touch_study(connection, row)
     if replaced is not None:
         proxy.files.remove(share_folder(study, caller.party, replaced))
@@ -297,11 +297,11 @@ def withdraw(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
 
 
 def decline(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> None:
-    """Stores an owner's signed word that it does not take part in an open study. Only the study's data user
-    is told. An earlier word of this owner is replaced. Chunks that have arrived are kept: the owner may still
-    change its mind.
+    """Stores an owner's signed statement that it does not take part in an open study. Only the study's data
+    user is told. An earlier decline of this owner is replaced. Chunks that have arrived are kept, because the
+    owner may still change its mind.
 
-    The word ends nothing and is in neither the transcript nor the log, which others can read.
+    A decline ends nothing and is in neither the transcript nor the log, which others can read.
 
     Raises:
         MessageError: the statement is not a decline of this study.

@@ -311,7 +311,7 @@ def detail(proxy: Proxy, caller: PartyRow, study: StudyId) -> dict[str, Any]:
     """What an enrolled party may know of a study, except the progress of its jobs.
 
     N of a masked study is only for its data user: with two owners, each could compute the other's number of
-    records. So are the words of owners that decline.
+    records. So are owners' declines.
     """
     with proxy.database.reading("read study") as connection:
         row = load_study(connection, study)

@@ -42,7 +42,7 @@ class KeySearchBody(Body):
 
 
 class DeclinedBody(Body):
-    """An owner's signed word that it does not take part."""
+    """An owner's signed statement that it does not take part."""
 
     time: Time = Field(description="By the owner's clock.")
     why: str | None = Field(description="The owner's reason, in its own words.")

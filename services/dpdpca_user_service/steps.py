@@ -557,7 +557,7 @@ def _read_facts(service: UserService, row: StudyRow, proxy: ProxyClient) -> Stud
 
 
 def _declines(service: UserService, row: StudyRow, facts: StudyFacts) -> dict[PartyId, dict[str, str | None]]:
-    """What each owner that does not take part has said, as JSON. An owner's share is a newer word."""
+    """What each owner that does not take part has said, as JSON. A complete share replaces it."""
     if not facts.declines:
         return {}
     complete = {owner.owner for owner in facts.owners if owner.state == ShareState.COMPLETE}

@@ -27,7 +27,7 @@ _TRUST_NOTE = (
 
 _AGENTS_NOTE = (
     "In the chain, each owner approved once, by one command. Its agent (dpdpca owner serve) then took part in"
-    " all rounds and fetched the components into the owner's home. Its seconds are those of each share alone."
+    " all rounds and fetched the components into the owner's home. The seconds are for its share alone."
 )
 
 

@@ -271,8 +271,9 @@ def join(
         typer.Option(
             "--follow",
             help="Stay until the components are here. In a chain, also join all later rounds that your"
-            " approval covers. With --source, a running agent (dpdpca owner serve) does this, and the command"
-            " returns at once; else the agent continues if this command ends.",
+            " approval covers. With --source, a running agent (dpdpca owner serve) does all this, and this"
+            " command returns at once. If no agent is running and this command is interrupted, the agent"
+            " continues when it is started.",
         ),
     ] = False,
     strict: Strict = False,
@@ -300,8 +301,8 @@ def join(
         if follow:
             raise UsageError(
                 "bad-option",
-                "--follow stays connected, and --to makes no connection",
-                "join one round after the other: your approval of a chain covers the later ones",
+                "--follow needs a connection, and --to makes none",
+                "join each round with --to: your approval of a chain covers the later rounds",
             )
         carrying_commands.pack_share(to, place, records, yes, as_json, home, passphrase_file)
         return
@@ -345,7 +346,11 @@ def status(
 
     ask = reports.status_offline if offline else reports.status
     if to is not None and (address is None or offline):
-        raise UsageError("bad-option", "--to is for one study, without --offline", "name the study")
+        raise UsageError(
+            "bad-option",
+            "--to is for one study and not with --offline",
+            "name the study, and leave out --offline",
+        )
     if address is not None:
         place = parse_address(address)
         with desk_for(place, to, home, ca_file, passphrase_file) as desk:
@@ -461,7 +466,7 @@ def decline(
     declined = decline_study(desk, place, why)
     spend = desk.home.ledger.read().spend(place.study)
     is_booked = spend is not None and spend.is_live
-    text = f"the data user is told that you do not take part (your word of {declined.time})"
+    text = f"the data user is told that you do not take part (declined at {declined.time})"
     if is_booked:
         text += "\na part of a share may have been sent before, so the cost of the study stays booked"
     facts = {"study": place.study.hex(), "time": declined.time, "why": declined.why, "is_booked": is_booked}

@@ -104,7 +104,7 @@ def send(
     }
     lines = [f"{sent.proxy.name} has answered {sent.answers} questions"]
     if sent.sent:
-        lines.append(f"{sent.sent} parts of {sent.sent_bytes:,} bytes were sent")
+        lines.append(f"requests that were sent: {sent.sent}, with {sent.sent_bytes:,} bytes in all")
     lines += [
         f"receipt for a {receipt.subject}: version {receipt.version}, {receipt.time}"
         for receipt in sent.receipts

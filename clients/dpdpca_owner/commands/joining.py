@@ -39,7 +39,7 @@ def _ask_consent(
     elif not as_json:
         for warning in prepared.sheet.summary().warnings:
             say(f"WARNING: {warning}")
-    desk.home.study(place.study).drop_declined()  # the newest word counts
+    desk.home.study(place.study).drop_declined()  # the latest decision counts
     return prepared
 
 

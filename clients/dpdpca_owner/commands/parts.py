@@ -95,8 +95,8 @@ To = Annotated[
     Path | None,
     typer.Option(
         "--to",
-        help="Make no connection. Requests go into this folder, and answers come from it; dpdpca owner send"
-        " sends it from another machine.",
+        help="Make no connection. Write requests into this folder, and read answers from it. On another"
+        " machine, dpdpca owner send sends the requests.",
     ),
 ]
 

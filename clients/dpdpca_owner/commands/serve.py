@@ -48,13 +48,12 @@ def serve(
     ] = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Follow all studies that you approved on the page, or with join --follow --source, until you stop this.
+    """Follow all studies that you approved on the page or with join --follow --source, until you stop it.
 
-    It joins only rounds that you approved, or that a rule in your policy approves. It continues after a
-    restart, and after a time without a network. It notices new keys (dpdpca owner rotate), and a changed
-    policy or source. It prints a link that opens its page in a browser on this machine. A link works once;
-    --link prints the next one. With --json, it prints one line for each share that a proxy has received, and
-    for each study's components.
+    It joins only what you, or a rule in your policy, approved. It continues after a restart, and after a time
+    without a network. It notices new keys (dpdpca owner rotate), and a changed policy or source. It prints a
+    link that opens its page in a browser on this machine. A link works once; --link prints the next one. With
+    --json, it prints one line for each share that a proxy has received, and for each study's components.
     """
     place = find_home(home)
     place.check_made()
@@ -84,9 +83,9 @@ def serve(
 def _tell_link(url: str, as_json: bool) -> None:
     """Print the link for a person. It is a secret, so a log or another program does not get it."""
     if as_json or "JOURNAL_STREAM" in os.environ:
-        say("the link to its page: dpdpca owner serve --link")
+        say("for a link to its page, run: dpdpca owner serve --link")
     else:
-        say("this link opens its page once:")
+        say("its page opens with this link, which works once:")
         typer.echo(url)
         sys.stdout.flush()
 

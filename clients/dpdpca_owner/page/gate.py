@@ -3,9 +3,9 @@
 1. The request names this machine as its host. A page of another site that has its own name point here (DNS
    rebinding) names that site.
 2. The browser has a session. It gets one for the token in the start link. A link works once; the next one is
-   written to a private file. All pages are below a random path, and so is the session's cookie: browsers send
-   the cookies of a host to all of its ports, but only below their path. Another user's server on this machine
-   does not know it.
+   written to a private file. All pages and the session's cookie are below a random path. Browsers send the
+   cookies of a host to all of its ports, but only below their path. Another user's server on this machine
+   does not know this path.
 3. What changes something is a POST from one of our own forms: the browser says that it comes from here, and
    the form has the session's second secret.
 """
@@ -188,7 +188,7 @@ def _check_origin(request: Request) -> None:
     if origin not in (None, "null", own) or site not in (None, "same-origin"):
         raise _foreign("the form was sent by a page of another site")
     if origin != own and site is None:
-        raise _foreign("the browser does not say which page sent the form; a present browser does")
+        raise _foreign("the browser does not say which page sent the form; use a newer browser")
 
 
 def _parse(body: bytes) -> Form:

@@ -56,7 +56,7 @@ LIMITS: Final = (
     Limit(
         "max_delta",
         "Largest δ of one study",
-        "It should be far below one in the number of your records, such as 0.00001.",
+        "It should be far below 1 divided by the number of your records. Example: 0.00001.",
         is_whole=False,
     ),
     Limit("max_features", "Most features", "A feature with levels counts once for each level."),

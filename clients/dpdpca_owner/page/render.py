@@ -53,7 +53,7 @@ def problem_page(request: Request, error: DpdpcaError, status: int | None = None
 
 
 def unexpected_page(request: Request, incident: str) -> HTMLResponse:
-    text = f"unexpected internal error; the agent's terminal shows more under {incident}"
+    text = f"unexpected internal error; the agent's terminal or log says more under {incident}"
     return page("problem", request, status=500, problem=text, title="internal error")
 
 

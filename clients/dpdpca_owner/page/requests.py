@@ -1,8 +1,8 @@
 """The requests: what asks for this owner, the consent sheet of one study, its dry run, and the decision.
 
-An approval is bound to what the person saw: if the study, the records, the data set, the ledger or the policy
-has changed since, the sheet is shown again instead. What a dry run found is no part of that: it decides
-nothing.
+An approval is bound to what the person saw. If the study, the registered source, its data set, the ledger or
+the policy has changed since, the sheet is shown again instead. What a dry run found does not count, because
+it decides nothing.
 """
 
 import json
@@ -29,8 +29,8 @@ from dpdpca_protocol.wire.fields import decimal_text
 from dpdpca_runtime.http.address import StudyAddress, parse_study_address
 
 _CHANGED = (
-    "Nothing was approved, because something has changed since you read this sheet: the records, the data"
-    " set, the ledger, the policy or what you know of a party. Please read the sheet again."
+    "Nothing was approved, because something has changed since you read this sheet: the registered source,"
+    " its data set, the ledger, the policy or what you know of a party. Please read the sheet again."
 )
 _REFUSED = "Nothing was approved: this owner cannot join the study. The reasons are in the box below."
 
@@ -104,7 +104,7 @@ def approve(office: Office, request: WebRequest, form: Form) -> Response:
         return _sheet_page(office, request, address, source, notice=_CHANGED, status=409)
     if refusals(sheet):
         return _sheet_page(office, request, address, source, notice=_REFUSED, status=403)
-    office.desk.home.study(address.study).drop_declined()  # the newest word counts
+    office.desk.home.study(address.study).drop_declined()  # the latest decision counts
     approved = FollowedStudy(address, source.name, office.data_set_of(source))
     office.desk.home.followed.add(approved)
     office.forget_inbox()
@@ -118,7 +118,7 @@ def decline(office: Office, request: WebRequest, form: Form) -> Response:
     try:
         decline_study(office.desk, address, why or None)
     finally:
-        office.forget_inbox()  # the word is kept here even if the proxy cannot be reached
+        office.forget_inbox()  # the decision is kept here even if the proxy cannot be reached
     return go_to(request, "/")
 
 

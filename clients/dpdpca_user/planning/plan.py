@@ -69,8 +69,8 @@ class Outlook:
 
     Attributes:
         release: the kind of release.
-        is_chain: whether a chain of studies ends with this release, so that figures are those of its last
-            round if the centres of the draft are at the means; bytes and time are those of all rounds.
+        is_chain: whether a chain of studies ends with this release. Figures are then those of its last round
+            if the centres of the draft are at the means. Bytes and time are those of all rounds.
         statements, privacy: what is proved for the noise, and the parts of δ; in words and as figures.
         clip_norm: r; for pairs, the bound on |y|/√2.
         usual_norm: the r to use if nothing is known about the data.

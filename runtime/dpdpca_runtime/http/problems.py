@@ -89,7 +89,7 @@ _ANOTHER_PAGE = (
     "a web page came instead of {name}'s answer, as from a network that asks for a login or from the web"
     " filter of a company",
     "open a web page in a browser on this machine and log in, or ask your IT to let this machine reach"
-    " {name}; if neither helps, check the address: {name} needs its own host name and cannot be under a path",
+    " {name}. If neither helps, check the address: {name} needs its own host name and cannot be under a path",
 )
 
 

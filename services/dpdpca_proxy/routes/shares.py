@@ -169,7 +169,7 @@ async def withdraw_share(request: Request, study: StudyPath) -> Response:
         None,
         DECLINES,
         status=204,
-        described="The word is stored. Only the data user of the study is told.",
+        described="The statement is stored. Only the data user of the study is told.",
         body=signed("decline"),
         body_described="A decline statement signed by the owner.",
     ),

@@ -147,7 +147,7 @@ declines = Table(
     metadata,
     Column("study", StudyColumn, ForeignKey("studies.study"), nullable=False),
     Column("owner", PartyColumn, ForeignKey("parties.party"), nullable=False),
-    # the owner's newest word; replaced by a newer one, and removed when its share is complete
+    # the owner's newest decline; replaced by a newer one, and removed when its share is complete
     Column("statement", LargeBinary, nullable=False),
     PrimaryKeyConstraint("study", "owner", name="one_owner_one_decline"),
 )

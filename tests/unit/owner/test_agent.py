@@ -157,7 +157,7 @@ def test_keys_that_it_cannot_open_are_waited_for(scene: Scene) -> None:
     for _ in range(2):
         assert works.look() == []
     assert len(told) == 1
-    assert told[0].startswith("the agent does nothing until this is mended: ")
+    assert told[0].startswith("the agent does nothing until this is corrected: ")
     assert scene.shares() == 0
     write_private(desk.home.path / "identity.pem", desk.owner.key.to_pem())
     look_until_sent(works, place)

@@ -108,7 +108,7 @@ def test_a_question_without_an_answer_is_an_error_that_says_so(run: OwnerCommand
 def test_what_needs_a_connection_is_refused(run: OwnerCommands, folder: Path) -> None:
     status, _, err = run(*join_words(run, folder, "--follow"))
     assert status != 0
-    assert "join one round after the other" in err
+    assert "join each round with --to" in err
     for words in (
         ["status", "--to", str(folder)],
         ["status", str(run.scene.address), "--offline", "--to", str(folder)],

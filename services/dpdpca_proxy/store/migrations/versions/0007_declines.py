@@ -1,4 +1,4 @@
-"""Owners' signed words to a data user that they do not take part in a study.
+"""Owners' signed statements for a data user that they do not take part in a study.
 
 Revision ID: 0007
 Revises: 0006
