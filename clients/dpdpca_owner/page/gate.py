@@ -5,7 +5,8 @@
 2. The browser has a session. It gets one for the token in the start link. A link works once; the next one is
    written to a private file. All pages are below a random path, and so is the session's cookie: browsers send
    the cookies of a host to all of its ports, but only below their path. Another user's server on this machine
-   does not know it.
+   does not know it. Nor does it know the cookie's name, which is random too: it could otherwise set a cookie
+   of this name for all paths, and lock the person out.
 3. What changes something is a POST from one of our own forms: the browser says that it comes from here, and
    the form has the session's second secret.
 """
@@ -38,7 +39,6 @@ from dpdpca_runtime.own_files import load, save
 
 SESSION_SECONDS = 12 * 3600.0
 _MOST_SESSIONS = 16
-_COOKIE = "dpdpca-owner"
 _FORM_BYTES, _FORM_FIELDS = 256 * 1024, 500
 _FORM = "application/x-www-form-urlencoded"
 _LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -116,6 +116,7 @@ class Gate:
     def __init__(self, link: StartLink, clock: Callable[[], float] = time.monotonic) -> None:
         self._link, self._clock = link, clock
         self.root = f"/{secrets.token_urlsafe(12)}"
+        self._cookie = f"dpdpca-owner-{secrets.token_hex(12)}"
         self._sessions: OrderedDict[bytes, Session] = OrderedDict()
         self._opening = threading.Lock()
 
@@ -151,7 +152,7 @@ class Gate:
         return session
 
     def find(self, request: Request) -> Session | None:
-        session = self._sessions.get(_key(request.cookies.get(_COOKIE, "")))
+        session = self._sessions.get(_key(request.cookies.get(self._cookie, "")))
         return session if session is not None and session.until > self._clock() else None
 
     async def read_form(self, request: Request, session: Session) -> Form:
@@ -176,7 +177,7 @@ class Gate:
             self._sessions.popitem(last=False)
         self._sessions[_key(name)] = Session(secrets.token_urlsafe(32), now + SESSION_SECONDS)
         response = RedirectResponse(f"{self.root}/", 303)
-        response.set_cookie(_COOKIE, name, httponly=True, samesite="strict", path=self.root)
+        response.set_cookie(self._cookie, name, httponly=True, samesite="strict", path=self.root)
         return response
 
 
