@@ -1,5 +1,6 @@
 """An owner without a network: a folder carries its requests out and the answers back."""
 
+import os
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +30,8 @@ from dpdpca_protocol.errors import (
     UnavailableError,
 )
 from dpdpca_protocol.messages.share import Receipt
-from dpdpca_protocol.wire.signing import IdentityKey, verify_statement
+from dpdpca_protocol.wire.canonical import read_object
+from dpdpca_protocol.wire.signing import IdentityKey, sign_statement, verify_statement
 
 FEATURES = [{"name": f"f{index}", "lower": 0, "upper": index + 1} for index in range(4)]
 SUITES: dict[str, dict[str, Any]] = {
@@ -250,6 +252,58 @@ def test_a_folder_that_was_changed_is_not_sent(blinded: Carried, change: str) ->
     error = refused(blinded.send)
     assert isinstance(error, IntegrityError)
     assert error.slug == "package-altered"
+    assert blinded.scene.proxy.received == before
+
+
+@pytest.mark.parametrize("kind", ["pipe", "endless", "folder", "link"])
+@pytest.mark.parametrize("which", ["package.json", "to-proxy", "from-proxy"])
+def test_what_is_no_ordinary_file_is_not_read(blinded: Carried, which: str, kind: str) -> None:
+    """A pipe would let both machines wait forever."""
+    blinded.pack()
+    path = blinded.folder / which
+    path = path if path.is_file() else sorted(path.iterdir())[0]
+    content = path.read_bytes()
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "link":
+        path.with_name(".copy").write_bytes(content)
+        path.symlink_to(path.with_name(".copy"))
+    else:
+        path.symlink_to("/dev/zero")
+    if which == "from-proxy":  # the machine that sends asks the proxy again
+        assert refused(blinded.join).slug == "package-altered"
+    else:
+        assert refused(blinded.send).slug == "package-altered"
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        ("target", "http://intranet.example/"),
+        ("target", "@intranet.example/v1/parties"),
+        ("target", "//intranet.example/v1/parties"),
+        ("target", "/v1/../intranet"),
+        ("target", "/v1/parties\r\nX: y"),
+        ("method", "CONNECT"),
+        ("media_type", "text/html"),
+        ("headers", {"signature": "a\r\nHost: intranet.example"}),
+        ("headers", {"signature": "é"}),
+        ("bytes", -2),
+        ("bytes", 10**12),
+    ],
+)
+def test_a_made_up_folder_leads_nowhere_but_to_a_proxy(blinded: Carried, member: str, value: Any) -> None:
+    """Anybody can sign a list of requests, and the machine that sends knows no owner."""
+    blinded.pack()
+    index = blinded.folder / "package.json"
+    body = dict(read_object(index.read_bytes())["body"])
+    body["requests"] = [each | {member: value} for each in body["requests"]]
+    index.write_bytes(sign_statement("package", body, IdentityKey.generate()).encoded)
+    before = list(blinded.scene.proxy.received)
+    assert refused(blinded.send).slug == "package-altered"
     assert blinded.scene.proxy.received == before
 
 
