@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 
 from dpdpca_owner.actions import Desk
-from dpdpca_owner.approving import approve_inbox
+from dpdpca_owner.approving import Unmatched, approve_inbox
 from dpdpca_owner.followed import FollowedStudy
 from dpdpca_owner.following import FINAL, LOOK_SECONDS, Follower, Joined, Records, Result
 from dpdpca_owner.home import OwnerHome
@@ -72,6 +72,7 @@ class Agent:
     watching: Callable[[Manifest], Watcher] = lambda manifest: Watcher()
     problems: dict[Place, str] = field(default_factory=dict)
     _followers: dict[FollowedStudy, Follower] = field(default_factory=dict)
+    _unmatched: Unmatched = field(default_factory=Unmatched)
 
     def run(self, sleep: Callable[[float], object], every_seconds: float = LOOK_SECONDS) -> None:
         """Work until `sleep` or the process ends it."""
@@ -147,7 +148,7 @@ class Agent:
 
     def _approve_by_rule(self) -> None:
         try:
-            for each in approve_inbox(self.desk, self._tell_once):
+            for each in approve_inbox(self.desk, self._tell_once, self._unmatched):
                 self.desk.say(f"{each.address}: '{each.title}' is approved by the rule '{each.rule}'")
             self.problems.pop("approval by rule", None)
         except (DpdpcaError, OSError) as error:

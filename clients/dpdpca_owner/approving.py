@@ -4,8 +4,8 @@ What is approved follows from signed manifests, the policy, the ledger, the cloc
 sources. The records are not read, and the files in which they are need not even exist.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 
 from dpdpca_owner.accounts.bookkeeping import approve_by_rule
 from dpdpca_owner.accounts.charge import RuleApproval
@@ -19,6 +19,8 @@ from dpdpca_owner.study_checks import is_participant
 from dpdpca_protocol.errors import DpdpcaError, PolicyError
 from dpdpca_protocol.study import ShareState
 from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.wire.fields import time_text
+from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_runtime.http.address import StudyAddress
 
 Tell = Callable[[str, str], None]
@@ -34,7 +36,21 @@ class ByRule:
     rule: str
 
 
-def approve_inbox(desk: Desk, tell: Tell) -> list[ByRule]:
+@dataclass
+class Unmatched:
+    """The studies that none of `rules` matches. As long as the rules stay, nothing about them is asked again:
+    any data user may open many studies that ask for this owner."""
+
+    rules: tuple[Rule, ...] = ()
+    studies: set[StudyId] = field(default_factory=set)
+
+    def of(self, rules: tuple[Rule, ...]) -> set[StudyId]:
+        if rules != self.rules:
+            self.rules, self.studies = rules, set()
+        return self.studies
+
+
+def approve_inbox(desk: Desk, tell: Tell, unmatched: Unmatched | None = None) -> list[ByRule]:
     """Approve what asks for this owner and is covered by a rule. The approved studies are then followed.
 
     An approval is written to the ledger first. If a run ends between the two, the next one continues.
@@ -43,37 +59,45 @@ def approve_inbox(desk: Desk, tell: Tell) -> list[ByRule]:
         desk: this owner.
         tell: receives why a proxy or a study could not be read, and why a study that matches a rule was not
             approved.
+        unmatched: what earlier runs have found.
 
     Raises:
         UsageError, PolicyError: like `OwnerHome.policy`.
         IntegrityError: the ledger is refused, or a file of the home is damaged.
     """
     home, approved = desk.home, list[ByRule]()
-    rules = home.policy().rules
-    if not rules and not home.ledger.read().by_rule:
+    rules, by_rule = home.policy().rules, home.ledger.read().by_rule
+    if not rules and not by_rule:
         return []
     followed = home.followed.addresses()
-    for address, manifest in _undecided(desk, tell):
+    passed = (unmatched or Unmatched()).of(rules)
+    for address, manifest in _undecided(desk, tell, passed):
         if address in followed:
             continue
-        decided = home.ledger.read().by_rule.get(address.study)
+        decided = by_rule.get(address.study)
         if decided is not None and decided.chain != address.study:
             continue  # a round that its first round's approval covers
         if decided is None:
+            if all(rule.objections(manifest) for rule in rules):
+                passed.add(address.study)
+                continue
             decided = _decide(desk, address, manifest, rules, tell)
             if decided is None:
                 continue
             approved.append(ByRule(address, manifest.title, decided.name))
+            by_rule = home.ledger.read().by_rule
         home.followed.add(FollowedStudy(address, decided.source, decided.data_set))
     return approved
 
 
-def _undecided(desk: Desk, tell: Tell) -> Iterator[tuple[StudyAddress, Manifest]]:
+def _undecided(
+    desk: Desk, tell: Tell, passed: Collection[StudyId]
+) -> Iterator[tuple[StudyAddress, Manifest]]:
     """The open studies that ask for this owner, for which nothing was sent and which nobody has declined."""
     for url in desk.home.pins.proxy_urls():
         try:
             with desk.client(url) as client:
-                listed = client.inbox()
+                listed = [each for each in client.inbox() if each.study not in passed]
                 manifests = [read_manifest(client.manifest(each.study), each.study) for each in listed]
         except DpdpcaError as error:
             tell(url, str(error))
@@ -91,18 +115,19 @@ def _decide(
 ) -> RuleApproval | None:
     """The approval by the first rule that matches the study and against which nothing else stands."""
     for rule in rules:
-        if not rule.objections(manifest) and (approval := _approve(desk, address, rule, tell)) is not None:
+        if rule.objections(manifest):
+            continue
+        if (approval := _approve(desk, address, manifest, rule, tell)) is not None:
             return approval
     return None
 
 
-def _approve(desk: Desk, address: StudyAddress, rule: Rule, tell: Tell) -> RuleApproval | None:
+def _approve(
+    desk: Desk, address: StudyAddress, manifest: Manifest, rule: Rule, tell: Tell
+) -> RuleApproval | None:
     """The approval by a rule that matches the manifest, if nothing else stands against it."""
     data_set = desk.home.sources.find(rule.source).counts_in(desk.home.policy())
     try:
-        sheet = review(desk, address, None, data_set)
-        _check(sheet)
-        manifest = sheet.manifest
         approval = RuleApproval(
             manifest.study_id,
             manifest.study_id,
@@ -113,12 +138,14 @@ def _approve(desk: Desk, address: StudyAddress, rule: Rule, tell: Tell) -> RuleA
             rule.source,
             data_set,
         )
+        # If the month is full, nothing is asked: a data user may open many studies that the rule matches.
+        ledger, month = desk.home.ledger.read(), (rule.month_epsilon, rule.month_delta)
+        approve_by_rule(ledger, approval, *month, time_text(desk.now()))
+        _check(review(desk, address, None, data_set))
         with desk.home.ledger.writing(desk.now()) as book:
             if rule not in desk.home.policy().rules:  # a person has changed it meanwhile
                 return None
-            book.record(
-                approve_by_rule(book.ledger, approval, rule.month_epsilon, rule.month_delta, book.time)
-            )
+            book.record(approve_by_rule(book.ledger, approval, *month, book.time))
     except DpdpcaError as error:
         tell(str(address), f"not approved by the rule '{rule.name}': {error}")
         return None

@@ -15,6 +15,7 @@ is written with one.
 """
 
 import re
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -33,7 +34,13 @@ from dpdpca_protocol.messages.carried import CarriedAnswer
 from dpdpca_protocol.wire.address import parse_address
 from dpdpca_protocol.wire.canonical import parse_canonical
 from dpdpca_protocol.wire.fields import malformed
-from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES, NONCE_BYTES, STATEMENT_LIMIT_BYTES
+from dpdpca_protocol.wire.http import (
+    CHUNK_MEDIA_TYPE,
+    COMPONENTS_LIMIT_BYTES,
+    JSON_MEDIA_TYPE,
+    NONCE_BYTES,
+    STATEMENT_LIMIT_BYTES,
+)
 from dpdpca_protocol.wire.identifiers import Digest, PartyId
 from dpdpca_protocol.wire.signing import (
     FORMAT,
@@ -52,6 +59,9 @@ _INDEX, _README, _TO_PROXY, _FROM_PROXY = "package.json", "README.txt", "to-prox
 _INDEX_LIMIT_BYTES = 16 * 1024 * 1024
 _ANSWER_LIMIT_BYTES = COMPONENTS_LIMIT_BYTES + STATEMENT_LIMIT_BYTES
 _FILE = re.compile(r"([0-9a-f]{32})\.bin")
+_TARGET = re.compile(r"/v1/[0-9a-z/]+(\?[a-z]+=[0-9a-z]+)?")
+_METHODS = frozenset({"DELETE", "GET", "POST", "PUT"})
+_MEDIA_TYPES = frozenset({JSON_MEDIA_TYPE, CHUNK_MEDIA_TYPE})
 _MEMBERS = frozenset({"body", "bytes", "headers", "keyid", "media_type", "method", "name", "target"})
 SIGNED_HEADERS: Final = frozenset({"content-digest", "signature", "signature-input"})
 _ABOUT = """\
@@ -118,21 +128,33 @@ class CarriedRequest:
 
     @classmethod
     def parse(cls, untrusted: Any) -> "CarriedRequest":
+        """A request in a list that anybody may have made: it must lead nowhere but to the proxy's own routes.
+
+        Raises MessageError.
+        """
         if not isinstance(untrusted, dict) or set(untrusted) != _MEMBERS:
             malformed("requests", "a list of requests")
         headers, size = untrusted["headers"], untrusted["bytes"]
         if not isinstance(headers, dict) or not set(headers) <= SIGNED_HEADERS:
             malformed("headers", "an object with the headers of a signature")
-        texts = [untrusted["method"], untrusted["target"], untrusted["media_type"] or "", *headers.values()]
-        if not all(isinstance(text, str) for text in texts) or type(size) is not int:
+        method, target, media_type = untrusted["method"], untrusted["target"], untrusted["media_type"]
+        if not all(isinstance(text, str) for text in (method, target, media_type or "", *headers.values())):
             malformed("requests", "a list of requests")
+        if method not in _METHODS or not _TARGET.fullmatch(target):
+            malformed("target", "a request to a proxy")
+        if media_type not in (None, *_MEDIA_TYPES):
+            malformed("media_type", "the type of a body for a proxy")
+        if not all(text.isascii() and text.isprintable() for text in headers.values()):
+            malformed("headers", "printable ASCII")
+        if type(size) is not int or not 0 <= size <= COMPONENTS_LIMIT_BYTES:
+            malformed("bytes", "the length of a body")
         body, keyid = untrusted["body"], untrusted["keyid"]
         return cls(
             hex_bytes(untrusted["name"], NONCE_BYTES, "name").hex(),
-            untrusted["method"],
-            untrusted["target"],
+            method,
+            target,
             None if keyid is None else PartyId.parse(keyid),
-            untrusted["media_type"],
+            media_type,
             headers,
             None if body is None else Digest.parse(body),
             size,
@@ -370,6 +392,9 @@ def _check_plain(path: Path) -> None:
 
 
 def _read(path: Path, most_bytes: int) -> bytes:
+    """The bytes of a file. A link could lead out of the folder, and a pipe or a device might never end."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise _altered(path.parent, f"{path.name} is no ordinary file")
     with path.open("rb") as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:

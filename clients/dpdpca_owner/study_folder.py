@@ -318,6 +318,11 @@ class StudyFolder:
         with own_file(path):
             return verify_statement(kind, read_private(path))
 
+    def last_withdrawal(self) -> int:
+        """The highest version under which a withdrawal was signed, whether it has arrived or not; 0 if none
+        was."""
+        return max(self._versions("withdrawal"), default=0)
+
     def save_receipt(self, receipt: Receipt, statement: Statement) -> None:
         write_private(self.path / f"receipt-{receipt.version}.json", statement.encoded)
 
@@ -351,9 +356,12 @@ class StudyFolder:
             return body["answer"], tuple(canonical_json(event) for event in body["transcript"])
 
     def _last_receipt_path(self) -> Path | None:
-        names = (path.stem.removeprefix("receipt-") for path in self.path.glob("receipt-*.json"))
-        versions = [int(name) for name in names if name.isascii() and name.isdigit()]
+        versions = self._versions("receipt")
         return self.path / f"receipt-{max(versions)}.json" if versions else None
+
+    def _versions(self, kind: str) -> list[int]:
+        names = (path.stem.removeprefix(f"{kind}-") for path in self.path.glob(f"{kind}-*.json"))
+        return [int(name) for name in names if name.isascii() and name.isdigit()]
 
     @property
     def components_path(self) -> Path:

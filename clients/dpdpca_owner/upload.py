@@ -140,6 +140,7 @@ class ShareSender:
             and plan is not None
             and plan.version == receipt.version
             and plan.moments == contribution.digest
+            and (self._is_blinded or self._folder.last_withdrawal() < plan.version)
         ):
             self._drop_if_arrived()  # an earlier run may have ended before it did so
             return Settled(Outcome.ALREADY, receipt)
@@ -165,7 +166,7 @@ class ShareSender:
             if self._is_blinded:
                 raise plan_is_lost() from error
         # The proxy holds other bytes under this version, from an earlier run whose chunks or keys are lost.
-        plan = replace(plan, version=plan.version + 1)
+        plan = replace(plan, version=self._version_above(plan.version))
         self._folder.save_plan(plan)
         return self._send_version(plan, contribution, values, facts, watcher)
 
@@ -259,12 +260,18 @@ class ShareSender:
         if self._is_blinded:
             return Plan(self._client.url, 1, moments, self._signed.manifest.key.digest)
         modulus = self._signed.manifest.key.digest
-        if plan is not None and plan.moments == moments and plan.version > settled:
+        begun, withdrawn = plan.version if plan else 0, self._folder.last_withdrawal()
+        if plan is not None and plan.moments == moments and begun > max(settled, withdrawn):
             lost = self._lost_chunks(plan, facts) if values is None else self._kept_for(plan, values) is None
-            version = plan.version + 1 if lost else plan.version
+            version = self._version_above(begun) if lost else begun
         else:
-            version = max(settled, facts.version or 0, plan.version if plan else 0) + 1
+            version = self._version_above(settled, facts.version or 0, begun)
         return Plan(self._client.url, version, moments, modulus)
+
+    def _version_above(self, *used: int) -> int:
+        """A version for a share, above those that were used. A withdrawal that was signed may still arrive,
+        because somebody carries it: it must neither have the same version nor take this share away."""
+        return max(*used, self._folder.last_withdrawal()) + 1
 
     def _lost_chunks(self, plan: Plan, facts: ShareFacts) -> bool:
         """Whether chunks are not on this machine's disk any more that may have left it in this version: the

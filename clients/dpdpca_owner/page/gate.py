@@ -5,7 +5,8 @@
 2. The browser has a session. It gets one for the token in the start link. A link works once; the next one is
    written to a private file. All pages and the session's cookie are below a random path. Browsers send the
    cookies of a host to all of its ports, but only below their path. Another user's server on this machine
-   does not know this path.
+   does not know this path. It does not know the cookie's name either, which is random too. Otherwise it could
+   set a cookie of this name for all paths, and lock the person out.
 3. What changes something is a POST from one of our own forms: the browser says that it comes from here, and
    the form has the session's second secret.
 """
@@ -38,7 +39,6 @@ from dpdpca_runtime.own_files import load, save
 
 SESSION_SECONDS = 12 * 3600.0
 _MOST_SESSIONS = 16
-_COOKIE = "dpdpca-owner"
 _FORM_BYTES, _FORM_FIELDS = 256 * 1024, 500
 _FORM = "application/x-www-form-urlencoded"
 _LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -116,6 +116,7 @@ class Gate:
     def __init__(self, link: StartLink, clock: Callable[[], float] = time.monotonic) -> None:
         self._link, self._clock = link, clock
         self.root = f"/{secrets.token_urlsafe(12)}"
+        self._cookie = f"dpdpca-owner-{secrets.token_hex(12)}"
         self._sessions: OrderedDict[bytes, Session] = OrderedDict()
         self._opening = threading.Lock()
 
@@ -145,7 +146,7 @@ class Gate:
 
     def need(self, request: Request) -> Session:
         """The browser's session. Raises AuthenticationError `no-session`."""
-        session = self._sessions.get(_key(request.cookies.get(_COOKIE, "")))
+        session = self._sessions.get(_key(request.cookies.get(self._cookie, "")))
         if session is None or session.until <= self._clock():
             raise no_session("this browser has not opened the page with its link yet")
         return session
@@ -172,7 +173,7 @@ class Gate:
             self._sessions.popitem(last=False)
         self._sessions[_key(name)] = Session(secrets.token_urlsafe(32), now + SESSION_SECONDS)
         response = RedirectResponse(f"{self.root}/", 303)
-        response.set_cookie(_COOKIE, name, httponly=True, samesite="strict", path=self.root)
+        response.set_cookie(self._cookie, name, httponly=True, samesite="strict", path=self.root)
         return response
 
 

@@ -1,8 +1,8 @@
 """The requests: what asks for this owner, the consent sheet of one study, its dry run, and the decision.
 
 An approval is bound to what the person saw. If the study, the registered source, its data set, the ledger or
-the policy has changed since, the sheet is shown again instead. What a dry run found does not count, because
-it decides nothing.
+the policy has changed since, or somebody has declined, the sheet is shown again instead. What a dry run found
+does not count, because it decides nothing.
 """
 
 import json
@@ -30,7 +30,8 @@ from dpdpca_runtime.http.address import StudyAddress, parse_study_address
 
 _CHANGED = (
     "Nothing was approved, because something has changed since you read this sheet: the registered source,"
-    " its data set, the ledger, the policy or what you know of a party. Please read the sheet again."
+    " its data set, the ledger, the policy or what you know of a party. Or somebody here has declined. Please"
+    " read the sheet again."
 )
 _REFUSED = "Nothing was approved: this owner cannot join the study. The reasons are in the box below."
 
@@ -136,12 +137,14 @@ def refusals(sheet: ConsentSheet) -> tuple[str, ...]:
 
 def seen_digest(office: Office, sheet: ConsentSheet, source: RegisteredSource) -> str:
     """The digest of all that a person approves with one sheet. `sheet` has no dry run."""
-    policy = office.desk.home.policy_path
+    home = office.desk.home
+    policy, declined = home.policy_path, home.study(sheet.manifest.study_id).declined()
     seen = {
         "sheet": sheet.to_json(),
         "source": {"name": source.name, **source.to_body()},
         "data_set": office.data_set_of(source),
         "policy": sha256(policy.read_bytes()).hexdigest() if policy.exists() else None,
+        "declined": None if declined is None else [declined.time, declined.why],
     }
     return sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
 

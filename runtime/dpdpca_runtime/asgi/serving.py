@@ -23,6 +23,9 @@ from dpdpca_runtime.asgi.loop import EdgeLoop, on_stop_signal, raise_file_limit
 
 _KEEP_ALIVE_SECONDS = 15
 _SHUTDOWN_SECONDS = 10
+_MOST_BESIDE = 64
+"""The most connections of a server beside other work, which shares the limit of open files with it."""
+
 _CERTIFICATE_SECONDS = 24 * 3600.0
 """The time between two checks of the certificate's expiry."""
 
@@ -59,15 +62,26 @@ class _Server(uvicorn.Server):
         _logger.info("listening", extra={"address": f"{self.config.host}:{self.config.port}"})
 
 
+class _FewConnections(DeadlineProtocol):
+    """Closes each connection above `_MOST_BESIDE` at once, before a byte of it is read."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
+        super().connection_made(transport)
+        if len(self.connections) > _MOST_BESIDE:
+            transport.abort()
+
+
 class _Config(uvicorn.Config):
     """A server configuration whose certificate can be replaced."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(
+        self, listener: Listener, protocol: type[DeadlineProtocol] = DeadlineProtocol, backlog: int = BACKLOG
+    ) -> None:
         super().__init__(
             listener.app,
             host=listener.host,
             port=listener.port,
-            http=DeadlineProtocol,
+            http=protocol,
             ws="none",
             loop="asyncio",
             lifespan="on",
@@ -78,7 +92,7 @@ class _Config(uvicorn.Config):
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
             h11_max_incomplete_event_size=32 * 1024,
-            backlog=BACKLOG,
+            backlog=backlog,
         )
         self._certificate = listener.certificate
 
@@ -127,6 +141,9 @@ def serve(
 def serving_beside(listener: Listener, on_death: Callable[[], object]) -> Iterator[None]:
     """Serves one listener in a thread of its own while the context lasts. Signals are left to the caller.
 
+    It takes few connections, because whoever can connect could otherwise use up all files that the caller may
+    open. The backlog is as short, because so many connections are accepted at a time.
+
     Args:
         listener: plain HTTP.
         on_death: called in that thread if the server ends while the context lasts.
@@ -135,7 +152,7 @@ def serving_beside(listener: Listener, on_death: Callable[[], object]) -> Iterat
         UnavailableError: `cannot-listen`.
     """
     sockets = listen(listener.name, listener.host, listener.port, listener.port_option)
-    server, is_leaving = _Server(_Config(listener)), False
+    server, is_leaving = _Server(_Config(listener, _FewConnections, _MOST_BESIDE)), False
 
     def run() -> None:
         try:

@@ -16,7 +16,7 @@ from rule_texts import key_line, rule_for
 from dpdpca_owner.accounts import entries as entries_module
 from dpdpca_owner.accounts.ledger import Ledger
 from dpdpca_owner.agent import Agent
-from dpdpca_owner.approving import approve_inbox
+from dpdpca_owner.approving import Unmatched, approve_inbox
 from dpdpca_owner.declining import decline
 from dpdpca_owner.policy import DEFAULT_POLICY, load_policy, parse_policy
 from dpdpca_owner.rules import RULE_TEXT, Rule, unchecked_owners
@@ -221,6 +221,34 @@ def add_approval(scene: Scene, name: bytes, now: datetime, rule: str = "blood pr
     made = RuleApproval(study, study, rule, "text", epsilon, delta, "patients", "people")
     with scene.desk.home.ledger.writing(now) as book:
         book.record(approve_by_rule(book.ledger, made, Fraction(99), Fraction(1, 2), book.time))
+
+
+def test_studies_that_no_rule_matches_are_asked_for_once(make_scene: MakeScene) -> None:
+    """Any data user may open thousands of them, and each question counts towards the proxy's rate limit."""
+    scene = make_scene()
+    keep(scene, rule_text(scene, user=f"ed25519 = '{'7' * 64}'"))
+    unmatched, questions = Unmatched(), scene.proxy.received
+
+    def look() -> tuple[list[str], int]:
+        questions.clear()
+        found = approve_inbox(scene.desk, lambda place, problem: None, unmatched)
+        return [each.rule for each in found], sum(each.endswith("/manifest") for each in questions)
+
+    assert look() == ([], 1)
+    assert look() == ([], 0)
+    keep(scene, rule_text(scene))
+    assert look()[0] == ["blood pressure"]
+
+
+def test_a_full_month_asks_nothing_more(make_scene: MakeScene) -> None:
+    scene = make_scene()
+    keep(scene, rule_text(scene))
+    add_approval(scene, b"first", JANUARY)
+    before = scene.desk.home.ledger.entries_path.read_bytes()
+    scene.proxy.received.clear()
+    assert approved(scene)[0] == []
+    assert scene.proxy.received == ["GET /v1/inbox", "GET /v1/studies/ID/manifest"]
+    assert scene.desk.home.ledger.entries_path.read_bytes() == before
 
 
 def test_a_clock_that_was_set_back_does_not_open_an_earlier_month(make_scene: MakeScene) -> None:

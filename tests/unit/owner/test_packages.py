@@ -1,5 +1,6 @@
 """An owner without a network: a folder carries its requests out and the answers back."""
 
+import os
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +30,8 @@ from dpdpca_protocol.errors import (
     UnavailableError,
 )
 from dpdpca_protocol.messages.share import Receipt
-from dpdpca_protocol.wire.signing import IdentityKey, verify_statement
+from dpdpca_protocol.wire.canonical import read_object
+from dpdpca_protocol.wire.signing import IdentityKey, sign_statement, verify_statement
 
 FEATURES = [{"name": f"f{index}", "lower": 0, "upper": index + 1} for index in range(4)]
 SUITES: dict[str, dict[str, Any]] = {
@@ -253,6 +255,62 @@ def test_a_folder_that_was_changed_is_not_sent(blinded: Carried, change: str) ->
     assert blinded.scene.proxy.received == before
 
 
+@pytest.mark.parametrize("kind", ["pipe", "endless", "folder", "link"])
+@pytest.mark.parametrize("which", ["package.json", "to-proxy", "from-proxy"])
+def test_what_is_no_ordinary_file_is_not_read(blinded: Carried, which: str, kind: str) -> None:
+    """A pipe would let both machines wait forever."""
+    blinded.pack()
+    (asked,) = [each for each in Package.load(blinded.folder).requests if each.target.endswith("/manifest")]
+    path = {
+        "package.json": blinded.folder / which,
+        "to-proxy": sorted((blinded.folder / "to-proxy").iterdir())[0],
+        "from-proxy": blinded.folder / which / f"{asked.name}.bin",
+    }[which]
+    content = path.read_bytes()
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "link":
+        path.with_name(".copy").write_bytes(content)
+        path.symlink_to(path.with_name(".copy"))
+    else:
+        path.symlink_to("/dev/zero")
+    if which == "from-proxy":  # the machine that sends asks the proxy again
+        assert refused(blinded.join).slug == "package-altered"
+    else:
+        assert refused(blinded.send).slug == "package-altered"
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        ("target", "http://intranet.example/"),
+        ("target", "@intranet.example/v1/parties"),
+        ("target", "//intranet.example/v1/parties"),
+        ("target", "/v1/../intranet"),
+        ("target", "/v1/parties\r\nX: y"),
+        ("method", "CONNECT"),
+        ("media_type", "text/html"),
+        ("headers", {"signature": "a\r\nHost: intranet.example"}),
+        ("headers", {"signature": "é"}),
+        ("bytes", -2),
+        ("bytes", 10**12),
+    ],
+)
+def test_a_made_up_folder_leads_nowhere_but_to_a_proxy(blinded: Carried, member: str, value: Any) -> None:
+    """Anybody can sign a list of requests, and the machine that sends knows no owner."""
+    blinded.pack()
+    index = blinded.folder / "package.json"
+    body = dict(read_object(index.read_bytes())["body"])
+    body["requests"] = [each | {member: value} for each in body["requests"]]
+    index.write_bytes(sign_statement("package", body, IdentityKey.generate()).encoded)
+    before = list(blinded.scene.proxy.received)
+    assert refused(blinded.send).slug == "package-altered"
+    assert blinded.scene.proxy.received == before
+
+
 def test_hidden_files_of_systems_do_not_matter(blinded: Carried) -> None:
     blinded.pack()
     (blinded.folder / ".DS_Store").write_bytes(b"a view")
@@ -442,26 +500,57 @@ def test_the_clock_of_the_machine_with_the_data_may_be_wrong(blinded: Carried, h
 # Withdrawal, restored homes, enrolment
 
 
+def withdraw(carried: Carried) -> Settled:
+    """What `dpdpca owner withdraw --to FOLDER` does."""
+    desk, study = carried.scene.desk, carried.scene.address.study
+    with carrying(
+        desk.home, desk.home.load(), carried.folder, URL, study, now=desk.now, key_rules=desk.key_rules
+    ) as carrying_desk:
+        return actions.withdraw(carrying_desk, carried.scene.address)
+
+
 def test_a_share_is_withdrawn_through_the_folder(blinded: Carried) -> None:
     blinded.pack()
     blinded.send()
     blinded.join()
-    scene = blinded.scene
-
-    def withdraw() -> Settled:
-        desk = scene.desk
-        study = scene.address.study
-        with carrying(
-            desk.home, desk.home.load(), blinded.folder, URL, study, now=desk.now, key_rules=desk.key_rules
-        ) as carried:
-            return actions.withdraw(carried, scene.address)
-
     with pytest.raises(NotCarriedError):
-        withdraw()
+        withdraw(blinded)
     assert [each.method for each in Package.load(blinded.folder).requests if not each.reads] == ["DELETE"]
     blinded.send()
-    assert withdraw().receipt.subject == "withdrawal"
-    assert scene.proxy.share_state == "withdrawn"
+    assert withdraw(blinded).receipt.subject == "withdrawal"
+    assert blinded.scene.proxy.share_state == "withdrawn"
+
+
+@pytest.mark.parametrize("suite", ["pads", "paillier"])
+@pytest.mark.parametrize("records", ["the same", "others"])
+def test_who_joins_again_is_above_a_withdrawal_that_still_lies_in_a_folder(
+    make_scene: MakeScene, tmp_path: Path, records: str, suite: str
+) -> None:
+    """Whoever kept that folder could otherwise prove two statements under one version, or take away the newer
+    share."""
+    carried = Carried(make_scene(features=FEATURES, suite=suite), tmp_path / "stick")
+    carried.pack()
+    carried.send()
+    carried.join()
+    with pytest.raises(NotCarriedError):
+        withdraw(carried)
+    again = carried
+    if records == "others":
+        rows = Path(carried.scene.location.data).read_text(encoding="utf-8").splitlines()
+        (tmp_path / "others.csv").write_text("\n".join(rows[:-2]) + "\n", encoding="utf-8")
+        again = carried.at_location(tmp_path / "others.csv")
+    assert isinstance(again.join(), NotCarriedError)
+    assert {each.method for each in Package.load(carried.folder).requests if not each.reads} == {
+        "PUT",
+        "POST",
+    }
+    carried.send()
+    receipt = again.join()
+    assert isinstance(receipt, Receipt)
+    assert (receipt.subject, receipt.version) == ("share", 3)
+    folder = carried.scene.desk.home.study(carried.scene.address.study)
+    made = [folder.statement(kind, version) for kind in ("share", "withdrawal") for version in (1, 2, 3)]
+    assert [each is not None for each in made] == [True, False, True, False, True, False]
 
 
 def test_a_restored_home_cannot_pack_a_blinded_share(blinded: Carried) -> None:

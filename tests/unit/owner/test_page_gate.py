@@ -50,6 +50,15 @@ def test_links_sessions_forms_and_paths_differ(page: PageScene) -> None:
     assert Gate(page.link).root != page.gate.root
 
 
+def test_another_server_of_this_machine_cannot_replace_the_cookie(page: PageScene) -> None:
+    """Browsers send a cookie that another port has set for all paths, after ours."""
+    (cookie,) = page.browser.cookies.jar
+    (other,) = PageScene(page.scene, page.link_path).browser.cookies.jar
+    assert cookie.name != other.name
+    sent = f"{cookie.name}={cookie.value}; dpdpca-owner=x; {other.name}={other.value}"
+    assert page.stranger.get("/", headers={"Cookie": sent}).status_code == 200
+
+
 def test_another_token_opens_nothing(page: PageScene) -> None:
     present = page.link.url
     for token in ("", "x", "é" * 40, "A" * 10_000):

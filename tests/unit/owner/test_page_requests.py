@@ -17,6 +17,7 @@ from dpdpca_owner.actions import join, prepare_join, withdraw
 from dpdpca_owner.agent import Agent
 from dpdpca_owner.approving import approve_inbox
 from dpdpca_owner.consent import ConsentSheet
+from dpdpca_owner.declining import decline
 from dpdpca_owner.followed import FollowedStudy
 from dpdpca_owner.sources import RegisteredSource
 from dpdpca_owner.upload import Watcher
@@ -90,7 +91,9 @@ def snapshot(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("change", ["policy", "source", "data set", "ledger", "compared", "forged"])
+@pytest.mark.parametrize(
+    "change", ["policy", "source", "data set", "ledger", "compared", "declined", "forged"]
+)
 def test_what_changed_since_it_was_read_is_shown_again(page: PageScene, change: str) -> None:
     home, address = page.scene.desk.home, page.scene.address
     form = page.form(page.study_path, f"{page.study_path}/approve")
@@ -109,6 +112,8 @@ def test_what_changed_since_it_was_read_is_shown_again(page: PageScene, change: 
         sheet = page.office.sheet(address, None)
         other = next(each for each in sheet.manifest.participants if each.name != "Hospital A")
         home.pins.trust_participant(sheet.study.proxy.identity.ed25519, other, "2026-01-01T00:00:00Z")
+    elif change == "declined":
+        decline(page.scene.desk, address, "the board says no")
     else:
         form["seen"] = ["0" * 64]
     answer = page.send(f"{page.study_path}/approve", form)
@@ -125,6 +130,9 @@ def test_another_source_needs_its_own_sheet(page: PageScene) -> None:
     assert page.send(f"{page.study_path}/approve", form | {"source": "others"}).status_code == 409
     assert page.send(f"{page.study_path}/approve", form | {"source": "nobody"}).status_code == 404
     assert page.send(f"{page.study_path}/approve", form | {"source": ""}).status_code == 404
+    assert (
+        page.send(f"{page.study_path}/approve", form | {"source": ["others", "patients"]}).status_code == 400
+    )
     assert approvals(page) == []
     # With two sources, the person chooses first.
     assert "/approve" not in page.show(page.study_path)

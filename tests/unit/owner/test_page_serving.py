@@ -1,6 +1,9 @@
 """The page beside the agent: they end together, and the link is told to a person only."""
 
+import socket
 import threading
+import time
+from contextlib import ExitStack
 
 import httpx
 import pytest
@@ -43,6 +46,31 @@ def test_the_agent_learns_that_its_page_has_died() -> None:
     died = threading.Event()
     with serving_beside(Listener("the page", broken, "127.0.0.1", free_port()), died.set):
         assert died.wait(60)
+
+
+def test_whoever_connects_cannot_use_up_the_files_that_the_agent_may_open(
+    page: PageScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpdpca_runtime.asgi.serving._MOST_BESIDE", 8)
+    monkeypatch.setattr("dpdpca_runtime.asgi.limits.HEAD_SECONDS", 600.0)
+    port, died = free_port(), threading.Event()
+    with serving_beside(Listener("the page", page.app, "127.0.0.1", port), died.set):
+        with ExitStack() as held:
+            for _ in range(8):
+                held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+            with pytest.raises(httpx.TransportError):
+                get(port)
+        until = time.monotonic() + 60
+        while not is_open(port):  # the server notices one after another that they are gone
+            assert time.monotonic() < until
+    assert not died.is_set()
+
+
+def is_open(port: int) -> bool:
+    try:
+        return get(port) == 200
+    except httpx.TransportError:
+        return False
 
 
 def test_the_link_is_printed_for_a_person_only(
