@@ -9,14 +9,17 @@ from dataclasses import dataclass, field
 
 from dpdpca_owner.accounts.bookkeeping import approve_by_rule
 from dpdpca_owner.accounts.charge import RuleApproval
-from dpdpca_owner.actions import Desk, review
+from dpdpca_owner.accounts.entries import Entry
+from dpdpca_owner.accounts.ledger import Ledger
+from dpdpca_owner.actions import Desk, review, under_policy
 from dpdpca_owner.consent import ConsentSheet
 from dpdpca_owner.followed import FollowedStudy
 from dpdpca_owner.following import read_manifest
 from dpdpca_owner.inbox import share_state
+from dpdpca_owner.policy import Policy
 from dpdpca_owner.rules import Rule, unchecked_owners
 from dpdpca_owner.study_checks import is_participant
-from dpdpca_protocol.errors import DpdpcaError, PolicyError
+from dpdpca_protocol.errors import DpdpcaError, NotFoundError, PolicyError
 from dpdpca_protocol.study import ShareState
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.fields import time_text
@@ -34,6 +37,19 @@ class ByRule:
     address: StudyAddress
     title: str
     rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a rule would approve a study.
+
+    Attributes:
+        rule: the name of the rule that would; None if a person is needed.
+        objections: why each of the rules would not.
+    """
+
+    rule: str | None
+    objections: tuple[str, ...]
 
 
 @dataclass
@@ -90,6 +106,33 @@ def approve_inbox(desk: Desk, tell: Tell, unmatched: Unmatched | None = None) ->
     return approved
 
 
+def verdict(desk: Desk, sheet: ConsentSheet, policy: Policy) -> Verdict:
+    """What the agent would do now with a study that nobody has answered. Nothing is asked or changed.
+
+    Args:
+        desk: this owner.
+        sheet: of the study, without a dry run.
+        policy: the policy that would hold. Its rules name registered sources.
+
+    Raises:
+        IntegrityError: the ledger is refused, or a file of the home is damaged.
+    """
+    objections = []
+    for rule in policy.rules:
+        found = rule.objections(sheet.manifest)
+        if not found:
+            try:
+                approval = _approval(desk, sheet.manifest, rule, policy)
+                _entries(desk.home.ledger.read(), approval, rule, time_text(desk.now()))
+                _check(under_policy(desk, sheet, policy, approval.data_set))
+            except (NotFoundError, PolicyError) as error:
+                found = (error.problem,)
+            else:
+                return Verdict(rule.name, ())
+        objections += [f"{rule.name}: {each}" for each in found]
+    return Verdict(None, tuple(objections))
+
+
 def _undecided(
     desk: Desk, tell: Tell, passed: Collection[StudyId]
 ) -> Iterator[tuple[StudyAddress, Manifest]]:
@@ -126,30 +169,33 @@ def _approve(
     desk: Desk, address: StudyAddress, manifest: Manifest, rule: Rule, tell: Tell
 ) -> RuleApproval | None:
     """The approval by a rule that matches the manifest, if nothing else stands against it."""
-    data_set = desk.home.sources.find(rule.source).counts_in(desk.home.policy())
     try:
-        approval = RuleApproval(
-            manifest.study_id,
-            manifest.study_id,
-            rule.name,
-            rule.text,
-            manifest.epsilon,
-            manifest.delta,
-            rule.source,
-            data_set,
-        )
+        approval = _approval(desk, manifest, rule, desk.home.policy())
         # If the month is full, nothing is asked: a data user may open many studies that the rule matches.
-        ledger, month = desk.home.ledger.read(), (rule.month_epsilon, rule.month_delta)
-        approve_by_rule(ledger, approval, *month, time_text(desk.now()))
-        _check(review(desk, address, None, data_set))
+        _entries(desk.home.ledger.read(), approval, rule, time_text(desk.now()))
+        _check(review(desk, address, None, approval.data_set))
         with desk.home.ledger.writing(desk.now()) as book:
             if rule not in desk.home.policy().rules:  # a person has changed it meanwhile
                 return None
-            book.record(approve_by_rule(book.ledger, approval, *month, book.time))
+            book.record(_entries(book.ledger, approval, rule, book.time))
     except DpdpcaError as error:
         tell(str(address), f"not approved by the rule '{rule.name}': {error}")
         return None
     return approval
+
+
+def _approval(desk: Desk, manifest: Manifest, rule: Rule, policy: Policy) -> RuleApproval:
+    """Raises NotFoundError `no-such-source`."""
+    data_set = desk.home.sources.find(rule.source).counts_in(policy)
+    study = manifest.study_id
+    return RuleApproval(
+        study, study, rule.name, rule.text, manifest.epsilon, manifest.delta, rule.source, data_set
+    )
+
+
+def _entries(ledger: Ledger, approval: RuleApproval, rule: Rule, time: str) -> list[Entry]:
+    """The entry of an approval. Raises PolicyError if the rule's month is full."""
+    return approve_by_rule(ledger, approval, rule.month_epsilon, rule.month_delta, time)
 
 
 def _check(sheet: ConsentSheet) -> None:

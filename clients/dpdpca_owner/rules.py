@@ -33,7 +33,7 @@ RULE_TEXT = 4000
 _SOURCE = 64
 _MOST_RULES = 100
 _MOST_EPSILON = 100
-_RELEASES = tuple(kind for kind in ReleaseKind if not kind.needs_count)
+RELEASES = tuple(kind for kind in ReleaseKind if not kind.needs_count)
 """The releases that a rule may accept. A masked study relies on every owner, so it always needs a person."""
 _BEGINS = re.compile(r"\s*\[\[\s*rule\s*\]\]")
 _HEADER = re.compile(r"\s*\[")
@@ -78,7 +78,7 @@ class Rule:
             "a masked study, which needs a person": manifest.rules.is_masked,
             "a kind of release that the rule does not list": str(manifest.release) not in self.releases,
             "a chain, whose later rounds may release what the rule does not list": (
-                manifest.rho_share != 1 and set(self.releases) != set(_RELEASES)
+                manifest.rho_share != 1 and set(self.releases) != set(RELEASES)
             ),
             "a later round of a chain, which only the approval of its first round covers": bool(
                 manifest.pre_studies
@@ -130,7 +130,7 @@ def _read(table: Any, where: str, text: str, min_owners: int) -> Rule:
     for each, month, what in ((epsilon, month_epsilon, "epsilon"), (delta, month_delta, "delta")):
         if month < each:
             refused(f"{where}: month_{what} is below max_{what}, so no study could reach max_{what}")
-    releases = _releases(table.get("releases", list(_RELEASES)), f"{where}.releases")
+    releases = _releases(table.get("releases", list(RELEASES)), f"{where}.releases")
     users = read_recognised(table["user"], f"{where}.user")
     if not users:
         malformed(f"{where}.user", "at least one data user")
@@ -160,8 +160,8 @@ def _limit(table: Mapping[str, Any], name: str, where: str) -> Fraction:
 
 def _releases(given: Any, where: str) -> tuple[str, ...]:
     names = tuple(read_text(name, where, RULE_NAME) for name in read_list(given, where, len(ReleaseKind)))
-    if not names or not set(names) <= set(_RELEASES):
-        refused(f"{where} must list some of {', '.join(_RELEASES)}: a masked study always needs a person")
+    if not names or not set(names) <= set(RELEASES):
+        refused(f"{where} must list some of {', '.join(RELEASES)}: a masked study always needs a person")
     return names
 
 

@@ -136,8 +136,10 @@ def started_browser(profile: Path, *, scripts: bool = True) -> Iterator[Browser]
             answer = client.post(f"{root}/session", json={"capabilities": {"alwaysMatch": wanted}})
             answer.raise_for_status()
             client.base_url = httpx.URL(f"{root}/session/{answer.json()['value']['sessionId']}/")
-            yield Browser(client)
-            client.delete("")
+            try:
+                yield Browser(client)
+            finally:
+                client.delete("")  # the driver does not end the browser by itself
     finally:
         process.terminate()
         process.wait(20)

@@ -3,6 +3,7 @@
 Each owner enrols and registers its records by command. Everything else happens on its page.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from web_browser import Browser, answers, started_browser
 from dpdpca_cli.federation.processes import free_port
 
 SIZES = (400, 301, 350)
-PAGES = ("/", "/studies", "/ledger", "/words", "/policy")
+PAGES = ("/", "/studies", "/ledger", "/words", "/policy", "/policy/rules")
 
 
 class Agent(Server):
@@ -132,7 +133,7 @@ def test_a_study_is_read_approved_and_followed_in_the_browser(
     picture(browser, scene, "components")
     for path in PAGES:
         browser.open(root + path)
-        picture(browser, scene, path.strip("/") or "requests after")
+        picture(browser, scene, path.strip("/").replace("/", " ") or "requests after")
     browser.open(f"{root}/policy")
     browser.fill("#max_epsilon", "1")
     browser.click("button.main")
@@ -155,6 +156,58 @@ def picture(browser: Browser, scene: Scene, name: str) -> None:
     width, inside = browser.ask("return [document.documentElement.scrollWidth, innerWidth]")
     assert width <= inside, f"{name} is {width} wide on a screen of 320"
     browser.pretend_screen(1280, 900)
+
+
+def test_one_request_is_declined_and_the_next_is_approved_by_a_rule(scene: Scene, browser: Browser) -> None:
+    user, agent = scene.federation.user, scene.agents[1]
+    names = [each.owner.name for each in scene.agents]
+    declined = user.create_study(draft(title="The first request", participants=names))
+    root = sign_in(browser, agent)
+    link = "[...document.querySelectorAll('article h3 a')].find(a => a.innerText == 'The first request')"
+    browser.open(browser.ask(f"return {link}.href"))
+    browser.click("details:has(#why) summary")
+    browser.fill("#why", "The board meets in May.")
+    browser.click("form[action$='/decline'] button")
+    browser.wait_for_url(f"{root}/")
+    assert "declined" in browser.ask(f"return {link}.closest('article').innerText")
+    picture(browser, scene, "declined")
+    assert "The board meets in May." in json.dumps(user.study(declined))
+
+    covered = user.create_study(draft(title="The second request", participants=names))
+    wait_for(lambda: "The second request" in reload(browser, root), "the page lists it", 60)
+    browser.open(f"{root}/policy/rules")
+    words = browser.ask("return document.querySelector('#users option').value")
+    written = {
+        "name": "yearly",
+        "user": "The institute",
+        "words": words,
+        "max_epsilon": "30",
+        "max_delta": "1e-4",
+        "month_epsilon": "90",
+        "month_delta": "3e-4",
+    }
+    for name, value in written.items():
+        browser.fill(f"#{name}", value)
+    browser.click("#source option[value='patients']")
+    browser.click("button.main")
+    browser.wait_for_url(f"{root}/policy/rules/add")
+    shown = browser.ask("return document.body.innerText")
+    assert "approved without asking you" in shown
+    assert "The first request" not in shown  # it was answered
+    picture(browser, scene, "effect of a rule")
+    browser.click("button.main")
+    browser.wait_for_url(f"{root}/policy/rules?saved")
+    browser.open(f"{root}/studies")
+    browser.wait_for("return document.body.innerText.includes('The second request')", 60)
+    browser.wait_for("return document.body.innerText.includes('The proxy has the share')", 120)
+    assert agent.owner.ask("owner", "status", f"{scene.federation.proxy.url}/{covered}")
+    picture(browser, scene, "rules after")
+    assert browser.complaints() == []
+
+
+def reload(browser: Browser, root: str) -> str:
+    browser.open(f"{root}/")
+    return browser.source
 
 
 def test_an_agent_and_its_page_end_together(scene: Scene) -> None:

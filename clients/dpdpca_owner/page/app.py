@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dpdpca_owner.page import ledger, policy, requests, studies, words
+from dpdpca_owner.page import ledger, policy, requests, rules, studies, words
 from dpdpca_owner.page.gate import Form, Gate, no_session
 from dpdpca_owner.page.office import Office
 from dpdpca_owner.page.render import STATIC, problem_page, unexpected_page
@@ -58,6 +58,9 @@ def create_page(office: Office, gate: Gate) -> ASGIApp:
         Route("/words/compared", made.act(words.note_compared), methods=["POST"]),
         Route("/policy", made.view(policy.show_policy)),
         Route("/policy/change", made.act(policy.change_policy), methods=["POST"]),
+        Route("/policy/rules", made.view(rules.show_rules)),
+        Route("/policy/rules/add", made.act(rules.add_rule), methods=["POST"]),
+        Route("/policy/rules/remove", made.act(rules.remove_rule), methods=["POST"]),
     ]
     routes = [*static, Route("/start", made.start), Route("/", _ask_for_link), Mount(gate.root, routes=pages)]
     app = Starlette(routes=routes, exception_handlers={DpdpcaError: _on_error, HTTPException: _on_error})

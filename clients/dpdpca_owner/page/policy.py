@@ -3,37 +3,30 @@
 Only the values that the person changed are written. Comments, and parts that the form does not know, stay.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import ndiff
 from fractions import Fraction
-from hashlib import sha256
 from typing import Any, Final
 
 import tomlkit
 from starlette.requests import Request
 from starlette.responses import Response
-from tomlkit.items import Item
 
 from dpdpca_owner.actions import under_policy
 from dpdpca_owner.consent import ConsentSheet
+from dpdpca_owner.page.changes import Change, policy_text, save_if_seen
 from dpdpca_owner.page.gate import Form, field
+from dpdpca_owner.page.numbers import number
 from dpdpca_owner.page.office import Office
-from dpdpca_owner.page.render import go_to, page
+from dpdpca_owner.page.render import page
 from dpdpca_owner.page.requests import refusals
-from dpdpca_owner.policy import DEFAULT_POLICY, Policy, load_policy, parse_policy
-from dpdpca_protocol.errors import UsageError, printable
+from dpdpca_owner.policy import Policy, load_policy, parse_policy
+from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.privacy.mechanisms import MECHANISMS
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.wire.fields import decimal_text
-from dpdpca_runtime.files import write_private
-from dpdpca_runtime.text import load_text
 
-_REAL = re.compile(r"(0|[1-9][0-9]{0,17})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?")
-_WHOLE = re.compile(r"0|[1-9][0-9]{0,17}")
-_SHOWN = 40
-_EDITED = ("study", "budget", "data")
+_EDITED = ("study", "budget", "data", "rule")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,34 +110,23 @@ def change_policy(office: Office, request: Request, form: Form) -> Response:
     """Show the effect of a change, or save the change whose effect the person saw."""
     text, values = policy_text(office), read_values(form)
     try:
-        changed = with_values(text, values)
-        policy = parse_policy(changed)
+        change = Change(text, with_values(text, values))
+        policy = parse_policy(change.after)
     except UsageError as error:
         return _form_page(office, request, values, text, problem=error.problem, status=400)
-    seen = sha256(f"{len(text)}\n{text}{changed}".encode()).hexdigest()
-    if field(form, "act") == "save" and field(form, "seen") == seen:
-        write_private(office.desk.home.policy_path, changed.encode())
-        office.forget_inbox()
-        office.wake()
-        return go_to(request, "/policy?saved")
+    if (saved := save_if_seen(office, request, form, change, "/policy")) is not None:
+        return saved
     return page(
         "policy_effect",
         request,
         values=values,
         choices=CHOICES,
-        changes=list(_changes(text, changed)),
+        change=change,
         effects=list(effects(office, policy)),
         left=list(_left(office, policy)),
         budget=float(policy.budget.epsilon_of(policy.budget.rho)),
         delta=float(policy.budget.delta),
-        seen=seen,
-        is_changed=text != changed,
     )
-
-
-def policy_text(office: Office) -> str:
-    path = office.desk.home.policy_path
-    return load_text(path) if path.exists() else DEFAULT_POLICY
 
 
 def values_of(policy: Policy) -> Values:
@@ -186,9 +168,9 @@ def with_values(text: str, values: Values) -> str:
     before, document = values_of(parse_policy(text)), tomlkit.parse(text)
     for limit in LIMITS:
         given = values.limits[limit.name]
-        number = _number(given, limit.label, is_whole=limit.is_whole)
+        value = number(given, limit.label, is_whole=limit.is_whole)
         if Fraction(given) != Fraction(before.limits[limit.name]):
-            _table(document, "study")[limit.name] = number
+            _table(document, "study")[limit.name] = value
     for name in CHOICES:
         if set(values.choices[name]) != set(before.choices[name]):
             _table(document, "study")[name] = list(values.choices[name])
@@ -227,6 +209,7 @@ def _form_page(
         choices=CHOICES,
         values=values,
         problem=problem,
+        rules=[rule.name for rule in parse_policy(text).rules],
         others=_others(text),
         path_shown=str(office.desk.home.policy_path),
         is_saved="saved" in request.query_params,
@@ -246,8 +229,8 @@ def _others(text: str) -> Sequence[str]:
 def _set_budget(document: tomlkit.TOMLDocument, before: Values, values: Values) -> None:
     if values.unit not in ("epsilon", "rho"):
         raise UsageError("bad-policy", "the budget is set either as ε or as ρ")
-    amount = _number(values.amount, "The budget", is_whole=False)
-    delta = _number(values.delta, "δ of the budget", is_whole=False)
+    amount = number(values.amount, "The budget", is_whole=False)
+    delta = number(values.delta, "δ of the budget", is_whole=False)
     if (values.unit, Fraction(values.amount)) != (before.unit, Fraction(before.amount)):
         budget = _table(document, "budget")
         budget.pop("rho" if values.unit == "epsilon" else "epsilon", None)
@@ -262,22 +245,8 @@ def _table(document: tomlkit.TOMLDocument, name: str) -> Any:
     return document[name]
 
 
-def _number(given: str, label: str, *, is_whole: bool) -> Item:
-    if (_WHOLE if is_whole else _REAL).fullmatch(given) is None:
-        what = "a whole number, such as 3" if is_whole else "a number, such as 0.5 or 1e-5"
-        raise UsageError("bad-policy", f"{label}: '{printable(given, _SHOWN)}' is not {what}")
-    return tomlkit.value(given)
-
-
 def _shown(value: Fraction | int) -> str:
     return str(value) if isinstance(value, int) else decimal_text(value)
-
-
-def _changes(before: str, after: str) -> Iterator[tuple[str, str]]:
-    """The lines that differ: a sign and the line."""
-    for line in ndiff(before.splitlines(), after.splitlines()):
-        if line[:2] in ("+ ", "- "):
-            yield line[0], line[2:]
 
 
 def _left(office: Office, policy: Policy) -> Iterator[Left]:

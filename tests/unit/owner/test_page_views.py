@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from page_scene import PageScene, words_of
+from rule_texts import key_line, rule_for
 
 from dpdpca_owner.accounts.budget import Budget
 from dpdpca_owner.accounts.charge import Spend, SpendState
@@ -88,6 +89,13 @@ def every_page(page: PageScene) -> Iterator[tuple[str, str]]:
     result = f"/studies/{path_of(page.scene.address)}/components"
     for path in ("/", page.study_path, "/studies", result, "/ledger", "/words", "/policy", "/policy?saved"):
         yield path, page.show(path)
+    page.register()
+    user = key_line(page.scene.parties.user.public.ed25519)
+    page.scene.desk.home.policy_path.write_text(rule_for(user), encoding="utf-8")
+    page.look_again()
+    yield "/policy/rules?saved", page.show("/policy/rules?saved")
+    removal = page.form("/policy/rules", "/policy/rules/remove")
+    yield "effect of a rule", page.without_root(page.send("/policy/rules/remove", removal).text)
     form = page.form("/policy", "/policy/change")
     yield "effect", page.without_root(page.send("/policy/change", form | {"max_epsilon": ["0.01"]}).text)
     yield "bad value", page.send("/policy/change", form | {"max_epsilon": ["x"]}).text
