@@ -78,7 +78,7 @@ def apply_pads(words: Words, keys: Iterable[PadKey], index: int) -> None:
 
 def chunk_salt(salt_key: bytes, index: int) -> bytes:
     """The salt of chunk `index`, 32 bytes. Whoever lacks the salt key cannot test guesses of the chunk."""
-    return hmac.new(salt_key, _SALT_TAG + struct.pack(">I", index), "sha256").digest()
+    return hmac.digest(salt_key, _SALT_TAG + struct.pack(">I", index), "sha256")
 
 
 def _stream(key: bytes, index: int) -> CipherContext:
