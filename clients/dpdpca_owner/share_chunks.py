@@ -25,6 +25,7 @@ from dpdpca_protocol.release.suite import BegunShare, Suite
 from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.signed_manifest import SignedManifest
 from dpdpca_protocol.terms.terms import NoiseBy
+from dpdpca_protocol.wire.identifiers import Content
 from dpdpca_protocol.wire.salts import SALT_BYTES, salted_chunk
 
 _CHUNKS_AHEAD = 2
@@ -101,7 +102,7 @@ def repeatable_chunks(
     randomness: Randomness,
     on_made: OnEncrypted = lambda count: None,
     pairs: Sequence[PadKey] = (),
-) -> Iterator[bytes]:
+) -> Iterator[Content]:
     """The unsealed chunks of a share in order, where the same secrets and values always give the same chunks.
 
     Args:

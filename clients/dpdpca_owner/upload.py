@@ -5,6 +5,7 @@ stopped. Every statement and every chunk is on this machine's disk before it is 
 stands for two different shares.
 """
 
+import hashlib
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import nullcontext, suppress
@@ -28,7 +29,7 @@ from dpdpca_protocol.release.suite import BegunShare
 from dpdpca_protocol.study import StudyState
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import SignedManifest
-from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.identifiers import Content, Digest
 from dpdpca_protocol.wire.sealing import chunk_info, seal
 from dpdpca_protocol.wire.signing import Statement, verify_statement
 from dpdpca_runtime.http.answers import ShareFacts
@@ -318,7 +319,7 @@ class ShareSender:
         sent: list[int] = []
         under_way: set[Future[int]] = set()
 
-        def deliver(index: int, chunk: bytes) -> int:
+        def deliver(index: int, chunk: Content) -> int:
             sealed = seal(chunk, self._proxy.kem, chunk_info(study, owner, version, index))
             self._client.put_chunk(study, version, index, sealed)
             return len(sealed)
@@ -426,7 +427,9 @@ def check_open(state: str) -> None:
 
 def _digest_of(values: Values) -> Digest:
     """The digest of a share's values. It never leaves this machine, because it could confirm a guess."""
-    return Digest.of(b"dpdpca/values\x00" + values.astype("<i8").tobytes())
+    content = hashlib.sha256(b"dpdpca/values\x00")
+    content.update(values.astype("<i8", copy=False).data)
+    return Digest(content.digest())
 
 
 def worker_count(manifest: Manifest) -> int:

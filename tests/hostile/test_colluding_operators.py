@@ -56,7 +56,7 @@ class Study:
         begun = self.suite.begin(owner, 1, OS_RANDOMNESS)
         pairs = self.pairs(key, self.keys) if self.blinded else ()
         make = self.suite.chunk_maker(begun.secrets, OS_RANDOMNESS, pairs=pairs)
-        return Sent(make(0, values)(lambda count: None), CohortShare(owner, 1, begun.pad))
+        return Sent(bytes(make(0, values)(lambda count: None)), CohortShare(owner, 1, begun.pad))
 
     def attack(self, victim: int, colluding: Sequence[int]) -> list[int]:
         """The victim's values as far as proxy, data user and these owners can undo what hides them."""

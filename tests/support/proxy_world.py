@@ -359,7 +359,7 @@ class OpenStudy:
         begun = suite.begin(owner.public.party_id, version, OS_RANDOMNESS)
         make = suite.chunk_maker(begun.secrets, OS_RANDOMNESS, pairs=self.pairs(owner))
         parts = (noisy[at.start : at.stop] for at in map(suite.chunk_values, range(suite.chunk_count)))
-        return [make(index, part)(lambda count: None) for index, part in enumerate(parts)], begun.pad
+        return [bytes(make(index, part)(lambda count: None)) for index, part in enumerate(parts)], begun.pad
 
     def pairs(self, owner: IdentityKey) -> tuple[PadKey, ...]:
         """The keys that an owner shares with the others in a blinded study."""

@@ -113,7 +113,7 @@ SECRETS = {
     "test_padded_values_never_look_the_same",
     "dpdpca_protocol/pads/keys.py ShareKeys.draw": "test_padded_shares.py::test_no_two_keys_are_alike",
     "dpdpca_protocol/pads/keys.py PadsSecret.generate": "test_padded_shares.py::test_no_two_keys_are_alike",
-    "dpdpca_protocol/pads/streams.py ChaCha20(each.key)": "test_pads.py::"
+    "dpdpca_protocol/pads/streams.py ChaCha20(key)": "test_pads.py::"
     "test_every_pad_differs_with_key_and_chunk",
     "dpdpca_protocol/pads/masks.py derive(shared_secret)": "test_masks.py::"
     "test_the_masks_of_a_pair_follow_its_secret",
@@ -205,7 +205,7 @@ SECRET_TYPES = {
     "Session": ["dpdpca_owner/page/gate.py Gate._open"],
     "ShareKeys": [
         "dpdpca_protocol/pads/keys.py ShareKeys.draw",
-        "dpdpca_protocol/pads/streams.py ChaCha20(each.key)",
+        "dpdpca_protocol/pads/streams.py ChaCha20(key)",
         "dpdpca_protocol/pads/streams.py digest(salt_key)",
     ],
     "StudyFiles": ["dpdpca_proxy/studies.py accept_manifest", "dpdpca_proxy/study_files.py StudyFiles.write"],

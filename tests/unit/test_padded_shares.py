@@ -41,7 +41,7 @@ def test_a_salt_is_an_hmac_of_the_index() -> None:
 def test_a_full_chunk_has_the_size_of_the_specification() -> None:
     chunk = share_chunk(KEYS, 0, np.zeros(CHUNK_VALUES, dtype=np.int64))
     assert len(chunk) == 786_464
-    check_chunk(chunk, CHUNK_VALUES, 0, SALT_BYTES)
+    check_chunk(bytes(chunk), CHUNK_VALUES, 0, SALT_BYTES)
 
 
 def test_a_chunk_is_its_salt_and_little_endian_values_with_their_pads() -> None:

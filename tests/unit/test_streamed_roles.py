@@ -98,7 +98,7 @@ def owner_share(signed: SignedManifest, number: int, folder: Path, secret: Secre
     begun = signed.suite.begin(owner, 1, OS_RANDOMNESS)
     if signed.suite.is_repeatable:
         values = share_values(signed, contribution.sums, contribution.own_noise())
-        chunks = list(repeatable_chunks(signed.suite, begun, values, OS_RANDOMNESS))
+        chunks = [bytes(chunk) for chunk in repeatable_chunks(signed.suite, begun, values, OS_RANDOMNESS)]
     else:
         place = StudyFolder(folder / f"owner {number}", signed.study_id)
         chunks = list(share_chunks(signed, contribution.sums, contribution.own_noise(), place, OS_RANDOMNESS))

@@ -46,7 +46,8 @@ class Case:
         self, begun: BegunShare, values: Sequence[int], on_done: Callable[[int], None] = lambda count: None
     ) -> list[bytes]:
         make = self.suite.chunk_maker(begun.secrets, OS_RANDOMNESS)
-        return [make(i, [values[at] for at in self.suite.chunk_values(i)])(on_done) for i in range(2)]
+        parts = ([values[at] for at in self.suite.chunk_values(i)] for i in range(2))
+        return [bytes(make(i, part)(on_done)) for i, part in enumerate(parts)]
 
     def aggregate(self, shares: Sequence[list[bytes]]) -> list[bytes]:
         return [self.suite.add(unsalted(share[index]) for share in shares) for index in range(2)]

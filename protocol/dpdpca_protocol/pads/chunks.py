@@ -20,7 +20,9 @@ from dpdpca_protocol.pads.streams import (
     Words,
     apply_pads,
     chunk_salt,
+    write_pads,
 )
+from dpdpca_protocol.wire.identifiers import Content
 
 Integers = NDArray[np.int64]
 
@@ -61,7 +63,7 @@ def check_chunk(untrusted: bytes, value_count: int, index: int, salt_bytes: int 
         raise MessageError("malformed", f"chunk {index} has {len(untrusted)} bytes instead of {expected}")
 
 
-def share_chunk(keys: ShareKeys, index: int, values: Integers, pairs: Sequence[PadKey] = ()) -> bytes:
+def share_chunk(keys: ShareKeys, index: int, values: Integers, pairs: Sequence[PadKey] = ()) -> Content:
     """Chunk `index` of a share: its salt, then each value plus its pad, and plus its masks if blinded.
 
     The same keys and values always give the same bytes. Use keys for one list of values only.
@@ -75,9 +77,14 @@ def share_chunk(keys: ShareKeys, index: int, values: Integers, pairs: Sequence[P
     Raises:
         UsageError: a value is too large.
     """
-    words = np.empty(len(values), dtype="<u8")
-    apply_pads(_as_words(_checked(values)), (PadKey(keys.pad, adds=True), *pairs), index, out=words)
-    return b"".join((chunk_salt(keys.salt, index), words.data))
+    salt = chunk_salt(keys.salt, index)
+    chunk = np.empty(len(salt) + VALUE_BYTES * len(values), dtype=np.uint8).data
+    chunk[: len(salt)] = salt
+    words = np.frombuffer(chunk, dtype="<u8", offset=len(salt))
+    _write_padded(keys.pad, index, values, words)
+    if pairs:
+        apply_pads(words, pairs, index)
+    return chunk.toreadonly()
 
 
 def add_pads(pad_key: bytes, index: int, values: Integers) -> Words:
@@ -95,7 +102,7 @@ def add_pads(pad_key: bytes, index: int, values: Integers) -> Words:
         UsageError: a value is too large.
     """
     words = np.empty(len(values), dtype=np.uint64)
-    apply_pads(_as_words(_checked(values)), [PadKey(pad_key, adds=True)], index, out=words)
+    _write_padded(pad_key, index, values, words)
     return words
 
 
@@ -104,7 +111,7 @@ def encode(words: Words) -> bytes:
     return words.astype("<u8", copy=False).tobytes()
 
 
-def decode(content: bytes | memoryview) -> Words:
+def decode(content: Content) -> Words:
     """The values of a chunk that was checked before, without its salt."""
     return np.frombuffer(content, dtype="<u8")
 
@@ -155,7 +162,8 @@ def open_chunk(words: Words, pad_keys: Iterable[bytes], index: int, out: Integer
         (n,) int64: the padded sums without the pads, modulo 2⁶⁴.
     """
     opened = np.empty(len(words), dtype=np.int64) if out is None else out
-    apply_pads(words, [PadKey(key, adds=False) for key in pad_keys], index, out=_as_words(opened))
+    np.copyto(_as_words(opened), words)
+    apply_pads(_as_words(opened), [PadKey(key, adds=False) for key in pad_keys], index)
     return opened
 
 
@@ -167,10 +175,16 @@ def integers(values: Sequence[int]) -> Integers:
         raise UsageError("bad-argument", "a value does not fit into 64 bits") from error
 
 
-def _checked(values: Integers) -> Integers:
+def _write_padded(pad_key: bytes, index: int, values: Integers, out: Words) -> None:
+    """Writes to `out` the values of chunk `index`, each with its pad."""
+    write_pads(pad_key, index, out)
+    out += _as_words(values)
+    _check_magnitudes(values)  # now they are in the processor's cache
+
+
+def _check_magnitudes(values: Integers) -> None:
     if len(values) and not -MAGNITUDE_LIMIT < int(values.min()) <= int(values.max()) < MAGNITUDE_LIMIT:
         raise UsageError("bad-argument", "a value of a share reaches 2⁶² in absolute value")
-    return values
 
 
 def _as_words(values: Integers) -> Words:

@@ -2,11 +2,11 @@
 
 import hmac
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from numpy.typing import NDArray
 
@@ -22,7 +22,7 @@ VALUE_BYTES = 8
 
 _SALT_TAG = b"dpdpca/salt/v2\x00"
 _COUNTER_BYTES, _NONCE_BYTES = 4, 12
-_PART_VALUES = 8192
+_PART_VALUES = 32_768
 _ZEROS = memoryview(bytes(VALUE_BYTES * _PART_VALUES))
 
 
@@ -42,39 +42,58 @@ class PadKey:
         return "PadKey(…)"
 
 
-def apply_pads(words: Words, keys: Iterable[PadKey], index: int, out: Words | None = None) -> None:
-    """Adds to `words`, or subtracts from them, the pads of chunk `index` under each of the keys.
+def write_pads(key: bytes, index: int, out: Words) -> None:
+    """Writes to `out` the pads of chunk `index` under a key.
 
     Pads are the ChaCha20 stream (RFC 8439) under the key, read as little-endian 64-bit words. The nonce is
     the index, 12 bytes big-endian, and the block counter begins at 0.
 
     Args:
+        key: 32 bytes.
+        index: 0 or more.
+        out: (n,) at most `CHUNK_VALUES`. What it held before does not matter.
+    """
+    stream = _stream(key, index)
+    for part in _parts(out):
+        _write_next(stream, part)
+
+
+def apply_pads(words: Words, keys: Iterable[PadKey], index: int) -> None:
+    """Adds to `words`, or subtracts from them, the pads of chunk `index` under each of the keys.
+
+    Args:
         words: (n,) at most `CHUNK_VALUES`.
         keys: each is used once.
         index: 0 or more.
-        out: (n,) where to put the result; None for `words` themselves.
     """
-    if len(words) > CHUNK_VALUES:
-        raise UsageError("bad-argument", f"a chunk has at most {CHUNK_VALUES} values, not {len(words)}")
-    # `cryptography` takes the initial counter, little-endian, before the nonce.
-    nonce = bytes(_COUNTER_BYTES) + index.to_bytes(_NONCE_BYTES, "big")
-    streams = [
-        (np.add if each.adds else np.subtract, Cipher(ChaCha20(each.key, nonce), mode=None).encryptor())
-        for each in keys
-    ]
-    result = words if out is None else out
-    if not streams:
-        np.copyto(result, words)
+    streams = [(np.add if each.adds else np.subtract, _stream(each.key, index)) for each in keys]
     pads = np.empty(_PART_VALUES, dtype="<u8")
-    for start in range(0, len(words), _PART_VALUES):
+    for part in _parts(words):
         # A part stays in the processor's cache while all streams pass over it.
-        part, into = words[start : start + _PART_VALUES], result[start : start + _PART_VALUES]
         of_part = pads[: len(part)]
         for apply, stream in streams:
-            stream.update_into(_ZEROS[: of_part.nbytes], of_part.data.cast("B"))
-            part = apply(part, of_part, out=into)
+            _write_next(stream, of_part)
+            apply(part, of_part, out=part)
 
 
 def chunk_salt(salt_key: bytes, index: int) -> bytes:
     """The salt of chunk `index`, 32 bytes. Whoever lacks the salt key cannot test guesses of the chunk."""
     return hmac.digest(salt_key, _SALT_TAG + struct.pack(">I", index), "sha256")
+
+
+def _stream(key: bytes, index: int) -> CipherContext:
+    # `cryptography` takes the initial counter, little-endian, before the nonce.
+    nonce = bytes(_COUNTER_BYTES) + index.to_bytes(_NONCE_BYTES, "big")
+    return Cipher(ChaCha20(key, nonce), mode=None).encryptor()
+
+
+def _parts(words: Words) -> Iterator[Words]:
+    """`words` in parts that can be written to."""
+    if len(words) > CHUNK_VALUES:
+        raise UsageError("bad-argument", f"a chunk has at most {CHUNK_VALUES} values, not {len(words)}")
+    return (words[start : start + _PART_VALUES] for start in range(0, len(words), _PART_VALUES))
+
+
+def _write_next(stream: CipherContext, out: Words) -> None:
+    """Writes to `out` the next words of a stream."""
+    stream.update_into(_ZEROS[: out.nbytes], out.data.cast("B"))

@@ -35,7 +35,7 @@ from dpdpca_protocol.paillier.keys import PublicKey, SecretKey
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.release.aggregate import multiply_shares
 from dpdpca_protocol.release.vectors import PaillierVectors
-from dpdpca_protocol.wire.identifiers import PartyId, StudyId
+from dpdpca_protocol.wire.identifiers import Content, PartyId, StudyId
 from dpdpca_protocol.wire.salts import salted_chunk
 
 OnDone = Callable[[int], None]
@@ -44,7 +44,7 @@ _CHUNKS_FOR_THREADS = 32
 """Chunks to open, of all owners, from which two threads are faster than one."""
 _MULTIPLICATIONS_A_SECOND = 120_000  # with a key of 3072 bits, on one core
 
-PendingChunk = Callable[[OnDone], bytes]
+PendingChunk = Callable[[OnDone], Content]
 """Ends the work on a chunk of a share and returns the chunk with its salt.
 
 The argument is called with the number of values that are done since the last call.
@@ -370,7 +370,7 @@ class PadsSuite:
         def begin(index: int, values: Values) -> PendingChunk:
             _check_count(len(values), len(self.chunk_values(index)))
 
-            def finish(on_done: OnDone) -> bytes:
+            def finish(on_done: OnDone) -> Content:
                 chunk = padded.share_chunk(keys, index, _integers(values), pairs)
                 on_done(len(values))
                 return chunk

@@ -6,6 +6,9 @@ from typing import Self
 
 from dpdpca_protocol.errors import MessageError
 
+Content = bytes | memoryview
+"""Bytes that are only read, or a view of them, which saves a copy."""
+
 _HEX64 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -20,7 +23,7 @@ class Digest(bytes):
         return super().__new__(cls, value)
 
     @classmethod
-    def of(cls, content: bytes) -> Self:
+    def of(cls, content: Content) -> Self:
         return cls(hashlib.sha256(content).digest())
 
     @classmethod

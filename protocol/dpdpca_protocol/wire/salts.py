@@ -5,6 +5,7 @@ release and the other shares whether a guess of the noise is right.
 """
 
 from dpdpca_protocol.randomness import Randomness
+from dpdpca_protocol.wire.identifiers import Content
 
 SALT_BYTES = 32
 
@@ -18,6 +19,6 @@ def draw_salt(randomness: Randomness) -> bytes:
     return randomness.bytes(SALT_BYTES)
 
 
-def unsalted(chunk: bytes) -> bytes:
+def unsalted(chunk: Content) -> bytes:
     """The content of a share's chunk."""
-    return chunk[SALT_BYTES:]
+    return bytes(chunk[SALT_BYTES:])

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from dpdpca_protocol.errors import AuthenticationError, CryptographicError, IntegrityError
 from dpdpca_protocol.randomness import Randomness
-from dpdpca_protocol.wire.identifiers import PartyId, StudyId
+from dpdpca_protocol.wire.identifiers import Content, PartyId, StudyId
 from dpdpca_protocol.wire.kem import ENCAPSULATION_BYTES, HPKE, KemKey, public_pair
 from dpdpca_protocol.wire.signing import FORMAT
 
@@ -39,7 +39,7 @@ def components_info(study: StudyId) -> bytes:
     return f"dpdpca/components/v{FORMAT}".encode() + study
 
 
-def seal(plaintext: bytes, kem: bytes, info: bytes) -> bytes:
+def seal(plaintext: Content, kem: bytes, info: bytes) -> bytes:
     """Seals `plaintext` to a public key `kem`: only the holder of the private key can read the result.
 
     Raises:

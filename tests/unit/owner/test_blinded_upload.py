@@ -331,7 +331,7 @@ def test_a_crash_at_any_write_never_puts_two_lists_of_values_under_one_mask(
 
     def noted(keys: ShareKeys, index: int, values: chunks.Integers, pairs: tuple[PadKey, ...] = ()) -> bytes:
         assert len(pairs) == 2
-        chunk = share_chunk(keys, index, values, pairs)
+        chunk = bytes(share_chunk(keys, index, values, pairs))
         made.add(chunk)
         return chunk
 

@@ -264,7 +264,7 @@ def test_a_crash_at_any_write_or_request_never_puts_two_lists_of_values_under_on
 
     def noted(keys: ShareKeys, index: int, values: chunks.Integers, pairs: tuple[PadKey, ...]) -> bytes:
         hidden.setdefault((keys.pad, index), set()).add(values.tobytes())
-        return share_chunk(keys, index, values, pairs)
+        return bytes(share_chunk(keys, index, values, pairs))
 
     def live() -> None:
         nonlocal left
