@@ -20,7 +20,9 @@ from dpdpca_protocol.pads.streams import (
     Words,
     apply_pads,
     chunk_salt,
-    write_pads,
+    open_stream,
+    parts,
+    write_next,
 )
 from dpdpca_protocol.wire.identifiers import Content
 
@@ -176,14 +178,17 @@ def integers(values: Sequence[int]) -> Integers:
 
 
 def _write_padded(pad_key: bytes, index: int, values: Integers, out: Words) -> None:
-    """Writes to `out` the values of chunk `index`, each with its pad."""
-    write_pads(pad_key, index, out)
-    out += _as_words(values)
-    _check_magnitudes(values)  # now they are in the processor's cache
+    """Writes to `out` the values of chunk `index`, each with its pad. Raises like `add_pads`."""
+    stream = open_stream(pad_key, index)
+    for place in parts(len(out)):
+        part, given = out[place], values[place]
+        write_next(stream, part)
+        part += _as_words(given)
+        _check_magnitudes(given)
 
 
 def _check_magnitudes(values: Integers) -> None:
-    if len(values) and not -MAGNITUDE_LIMIT < int(values.min()) <= int(values.max()) < MAGNITUDE_LIMIT:
+    if not -MAGNITUDE_LIMIT < int(values.min()) <= int(values.max()) < MAGNITUDE_LIMIT:
         raise UsageError("bad-argument", "a value of a share reaches 2⁶² in absolute value")
 
 

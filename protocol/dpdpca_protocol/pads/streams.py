@@ -22,8 +22,8 @@ VALUE_BYTES = 8
 
 _SALT_TAG = b"dpdpca/salt/v2\x00"
 _COUNTER_BYTES, _NONCE_BYTES = 4, 12
-_PART_VALUES = 32_768
-_ZEROS = memoryview(bytes(VALUE_BYTES * _PART_VALUES))
+PART_VALUES = 32_768
+_ZEROS = memoryview(bytes(VALUE_BYTES * PART_VALUES))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -42,8 +42,8 @@ class PadKey:
         return "PadKey(…)"
 
 
-def write_pads(key: bytes, index: int, out: Words) -> None:
-    """Writes to `out` the pads of chunk `index` under a key.
+def open_stream(key: bytes, index: int) -> CipherContext:
+    """The pads of chunk `index` under a key, from the first one.
 
     Pads are the ChaCha20 stream (RFC 8439) under the key, read as little-endian 64-bit words. The nonce is
     the index, 12 bytes big-endian, and the block counter begins at 0.
@@ -51,11 +51,22 @@ def write_pads(key: bytes, index: int, out: Words) -> None:
     Args:
         key: 32 bytes.
         index: 0 or more.
-        out: (n,) at most `CHUNK_VALUES`. What it held before does not matter.
     """
-    stream = _stream(key, index)
-    for part in _parts(out):
-        _write_next(stream, part)
+    # `cryptography` takes the initial counter, little-endian, before the nonce.
+    nonce = bytes(_COUNTER_BYTES) + index.to_bytes(_NONCE_BYTES, "big")
+    return Cipher(ChaCha20(key, nonce), mode=None).encryptor()
+
+
+def write_next(stream: CipherContext, out: Words) -> None:
+    """Writes the next pads of a stream to `out`, (n,) with n at most `PART_VALUES`."""
+    stream.update_into(_ZEROS[: out.nbytes], out.data.cast("B"))
+
+
+def parts(count: int) -> Iterator[slice]:
+    """The places of a chunk of `count` values in parts that fit into the processor's cache."""
+    if count > CHUNK_VALUES:
+        raise UsageError("bad-argument", f"a chunk has at most {CHUNK_VALUES} values, not {count}")
+    return (slice(start, start + PART_VALUES) for start in range(0, count, PART_VALUES))
 
 
 def apply_pads(words: Words, keys: Iterable[PadKey], index: int) -> None:
@@ -66,34 +77,17 @@ def apply_pads(words: Words, keys: Iterable[PadKey], index: int) -> None:
         keys: each is used once.
         index: 0 or more.
     """
-    streams = [(np.add if each.adds else np.subtract, _stream(each.key, index)) for each in keys]
-    pads = np.empty(_PART_VALUES, dtype="<u8")
-    for part in _parts(words):
+    streams = [(np.add if each.adds else np.subtract, open_stream(each.key, index)) for each in keys]
+    pads = np.empty(PART_VALUES, dtype="<u8")
+    for place in parts(len(words)):
         # A part stays in the processor's cache while all streams pass over it.
+        part = words[place]
         of_part = pads[: len(part)]
         for apply, stream in streams:
-            _write_next(stream, of_part)
+            write_next(stream, of_part)
             apply(part, of_part, out=part)
 
 
 def chunk_salt(salt_key: bytes, index: int) -> bytes:
     """The salt of chunk `index`, 32 bytes. Whoever lacks the salt key cannot test guesses of the chunk."""
     return hmac.digest(salt_key, _SALT_TAG + struct.pack(">I", index), "sha256")
-
-
-def _stream(key: bytes, index: int) -> CipherContext:
-    # `cryptography` takes the initial counter, little-endian, before the nonce.
-    nonce = bytes(_COUNTER_BYTES) + index.to_bytes(_NONCE_BYTES, "big")
-    return Cipher(ChaCha20(key, nonce), mode=None).encryptor()
-
-
-def _parts(words: Words) -> Iterator[Words]:
-    """`words` in parts that can be written to."""
-    if len(words) > CHUNK_VALUES:
-        raise UsageError("bad-argument", f"a chunk has at most {CHUNK_VALUES} values, not {len(words)}")
-    return (words[start : start + _PART_VALUES] for start in range(0, len(words), _PART_VALUES))
-
-
-def _write_next(stream: CipherContext, out: Words) -> None:
-    """Writes to `out` the next words of a stream."""
-    stream.update_into(_ZEROS[: out.nbytes], out.data.cast("B"))
