@@ -77,7 +77,7 @@ class Subspace:
         m, lowest = len(self.others), self.lowest
         variances = 1 / (shift + 2 * self.raised)
         scaled = self.others * variances
-        corrections = np.linalg.solve(scaled @ self.others.T, scaled)
+        corrections: Floats = np.asarray(np.linalg.solve(scaled @ self.others.T, scaled), dtype=np.float64)
         lacking = np.sqrt(2 * (self.raised - self.levels)[lowest])
         columns = -scaled.T @ corrections[:, lowest]
         columns[lowest, np.arange(m)] += variances[lowest]

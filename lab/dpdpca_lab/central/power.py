@@ -83,8 +83,7 @@ def exact_product(moment: NDArray[np.int64], frame: NDArray[np.int64]) -> NDArra
     """
     upper = moment >> _HALF
     lower = moment - (upper << _HALF)
-    product: NDArray[np.object_] = ((upper @ frame).astype(object) << _HALF) + lower @ frame
-    return product
+    return np.array((upper @ frame).astype(object) * 2**_HALF + lower @ frame, dtype=object)
 
 
 def product_noise_variance(frame: NDArray[np.int64], record_bound: int, rho: Fraction) -> Fraction:

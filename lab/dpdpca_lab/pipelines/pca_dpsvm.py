@@ -4,6 +4,7 @@ The components V_k and the offset b are exact functions of the data and are rele
 changed row is certain to change V_k and b, whatever the noise on w.
 """
 
+import math
 from typing import Any, Self
 
 import numpy as np
@@ -122,7 +123,7 @@ class PCADPSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         count, k = scores.shape
         if self.calibration == RUBINSTEIN:
             reach = float(np.linalg.norm(scores, axis=1).max())
-            return 4 * float(self.C) * reach * k**0.5 / float(self.epsilon)
+            return 4 * float(self.C) * reach * math.sqrt(k) / float(self.epsilon)
         return published_output_scale(count, d if self.dimension == "d" else k, self.epsilon, self.C)
 
     def _laplace(self, count: int) -> Floats:
@@ -154,4 +155,4 @@ def noisy_normal_epsilon(k: int, dimension: int, epsilon: float) -> float:
 
     Projected rows of norm at most 1 give |w|₁ ≤ √k·|w|₂ ≤ nC√k.
     """
-    return float(epsilon) * k**0.5 / dimension
+    return float(epsilon) * math.sqrt(k) / dimension
