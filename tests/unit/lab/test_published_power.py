@@ -92,6 +92,22 @@ def test_the_directions_at_little_noise_and_at_much(
     assert np.mean([share(Fraction(1, 10)) for _ in range(20)]) < 0.8
 
 
+@pytest.mark.parametrize("delta", [DELTA, Fraction(0)])
+@pytest.mark.parametrize("entry_norm", [False, True])
+def test_one_iteration_is_the_published_one(draws: RealDraws, delta: Fraction, entry_norm: bool) -> None:
+    """The same draws by hand: R V + γ·(largest entry of V)·G, Gaussian or Laplace."""
+    moment, same = np.diag([50.0, 20.0, 1.0, 0.0]), deepcopy(draws)
+    frame, _ = np.linalg.qr(same.normals(4, 2))
+    noise = (same.normals if delta else same.laplaces)(4, 2)
+    scale = published_power_scale(ONE, delta, 4, 2, 1) * (np.abs(frame).max() if entry_norm else 1)
+    expected, _ = np.linalg.qr(moment @ frame + scale * noise)
+    found = published_power_components(moment, 1, ONE, delta, 2, 1, entry_norm, draws).vectors
+    assert np.allclose(found, expected.T)
+    laplaces = np.abs(same.laplaces(20_000))
+    assert laplaces.mean() == pytest.approx(1, abs=0.05)
+    assert (laplaces**2).mean() == pytest.approx(2, abs=0.2)
+
+
 def test_the_record_bound_scales_the_noise(draws: RealDraws) -> None:
     """The same bytes, records four times as long: the same frame."""
     moment = np.diag([50.0, 20.0, 1.0])
