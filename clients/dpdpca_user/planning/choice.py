@@ -50,7 +50,6 @@ they take more if records are few."""
 _LONG, _LONG_MARGIN = 0.9, 1.05
 _MIDDLE = 0.5
 _TWO_MODES = 0.75
-_NEXT_CLIP = 1.0
 _WEIGHT_OF_ERROR = 0.5
 _MOST_MISSING = 0.9
 _MISSING_LEFT = 0.5
@@ -356,7 +355,7 @@ class _Centre:
 def _about_mean(
     where: tuple[float, ...] | None, unit: float, noise: float, offset: float, missing: float
 ) -> _Centre:
-    return _Centre(where, unit, noise, offset, missing, _NEXT_CLIP * unit * hypot(1, noise, offset))
+    return _Centre(where, unit, noise, offset, missing, unit * hypot(1, noise, offset))
 
 
 def _continued(results: Sequence[PreStudyResult], centre: _Centre, seen: str) -> NextRound:
