@@ -25,6 +25,18 @@ def test_quantiles_interpolate_and_take_no_bin_below_two_sigma() -> None:
     assert quantile(histogram({0: 10}), 0.5) == pytest.approx(EDGES[0] / 2)
 
 
+def test_norms_spread_over_many_bins_are_read_together() -> None:
+    """No bin is above four deviations of noise, but six neighbours together are at 4.9."""
+    spread = dict.fromkeys(range(20, 26), 20)
+    found = quantile(histogram(spread, noise=10.0), 0.5)
+    assert found == pytest.approx(EDGES[22])
+    assert quantile(histogram(spread, noise=13.0), 0.5) is None
+    beside = histogram(spread | {22: -5, 10: 17, 40: 17}, noise=9.0)
+    assert EDGES[19] < (quantile(beside, 0.5) or 0) < EDGES[25]
+    peak = histogram(spread | {40: 41}, noise=10.0)
+    assert (quantile(peak, 0.01) or 0) > EDGES[39]  # a bin that stands out alone comes first
+
+
 def test_two_modes_are_seen_and_noise_is_no_mode() -> None:
     assert has_two_modes(histogram({20: 1000, 30: 800}))
     assert not has_two_modes(histogram({20: 1000, 21: 900, 22: 800}))

@@ -40,14 +40,19 @@ MEAN_SHARES = (Fraction(1, 20), Fraction(1, 10), Fraction(1, 5))
 MOST_MEANS = 4
 SCALES_FROM = 40.0
 """Number of records, in units of √(2d/ρ_s), from which a study of scales is better than none."""
-NORMS_FROM = 10.0
-"""Number of pairs, in units of the noise of a count, that a histogram of norms needs."""
+NORMS_FROM, NORMS_PLENTY = 10.0, 20.0
+"""Numbers of pairs, in units of the noise of a count: that a histogram of norms needs, and from which half of
+a norm study is enough for it."""
+PAIRS_PART, MOST_PAIRS_PART = Fraction(1, 2), Fraction(3, 4)
+"""The part of a norm study that the norms of differences take. There are half as many pairs as records, so
+they take more if records are few."""
 
 _LONG, _LONG_MARGIN = 0.9, 1.05
 _MIDDLE = 0.5
 _TWO_MODES = 0.75
-_NEXT_CLIP = 1.4
+_WEIGHT_OF_ERROR = 0.5
 _MOST_MISSING = 0.9
+_MISSING_LEFT = 0.5
 _USUAL_CLIP = 2.0
 _SHORT = 2.0**-10
 _ROOT_OF_TWO = sqrt(2)
@@ -143,9 +148,9 @@ def first_round(
     with_mean = public.after_mean(_mean_noise(records, d, rho, draws)).relative_noise / sqrt(
         1 - MEAN_SHARES[1]
     )
-    share = _norm_share(records, rho_total, draws)
-    if share is not None and (guess.of_categories or with_mean < relative_noise(ReleaseKind.PAIRS)):
-        return _norm_study(max(guess.longest, sqrt(d)), share, reasons=reasons)
+    shares = _norm_shares(records, rho_total, draws)
+    if shares is not None and (guess.of_categories or with_mean < relative_noise(ReleaseKind.PAIRS)):
+        return _norm_study(max(guess.longest, sqrt(d)), *shares, reasons=reasons)
     is_near = guess.of_categories and public.relative_noise < relative_noise(ReleaseKind.PAIRS)
     alone = _one_length((), d, None, records, public if is_near else None)
     return replace(alone, reasons=(*reasons, *alone.reasons))
@@ -185,32 +190,39 @@ def norms_after_scales(d: int) -> NextRound:
     return _norm_study(sqrt(d), NORM_SHARE, only_pairs=True)
 
 
-def _norm_share(records: int, rho_total: float, draws: float) -> Fraction | None:
-    """The share of ρ for two histograms of norms: 5 %, or more if records are few, or None if too few."""
+def _norm_shares(records: int, rho_total: float, draws: float) -> tuple[Fraction, Fraction] | None:
+    """The share of ρ for two histograms of norms, and the part of it for differences; None if records are too
+    few.
+
+    The share is 5 %, or up to 10 % if records are few.
+    """
     if records < 2:
         return None
-    needed = Fraction(2 * draws * (NORMS_FROM / (records // 2)) ** 2 / rho_total)
+    spent = draws * (1 / (records // 2)) ** 2 / rho_total  # by a histogram whose noise is all pairs
+    if spent * NORMS_PLENTY**2 <= PAIRS_PART * NORM_SHARE:
+        return NORM_SHARE, PAIRS_PART
+    needed = Fraction(spent * NORMS_FROM**2) / MOST_PAIRS_PART
     share = Fraction(ceil(needed * 100), 100)
-    return None if share > MOST_NORM_SHARE else max(share, NORM_SHARE)
+    return None if share > MOST_NORM_SHARE else (max(share, NORM_SHARE), MOST_PAIRS_PART)
 
 
 def _norm_study(
     norm: float,
     share: Fraction,
+    pairs_part: Fraction = PAIRS_PART,
     *,
     pre_studies: tuple[StudyId, ...] = (),
     reasons: tuple[str, ...] = (),
     only_pairs: bool = False,
 ) -> NextRound:
     """A study that releases histograms of norms up to `norm`."""
-    half = Fraction(1, 2)
     return NextRound(
         release=ReleaseKind.PRE_STUDY,
         rho_share=share,
         clip_norm=norm,
         blocks={BlockName.PAIR_NORMS: Fraction(1)}
         if only_pairs
-        else {BlockName.NORMS: half, BlockName.PAIR_NORMS: half},
+        else {BlockName.NORMS: 1 - pairs_part, BlockName.PAIR_NORMS: pairs_part},
         sum_weight=0.0,
         centre=None,
         scale=None,
@@ -276,11 +288,17 @@ def _after_mean(results: Sequence[PreStudyResult]) -> NextRound:
     middle = quantile(norms, _MIDDLE)
     if middle is None:  # an earlier version read more into this histogram
         return _one_length(results, last.encoded_features, None, last.records)
-    noise = last.total.noise * sqrt(last.encoded_features)
-    shift = sqrt(max(sum(value**2 for value in last.total.mean) - noise**2, 0.0))
+    d = last.encoded_features
+    noise = last.total.noise * sqrt(d)
+    # the square of a length has the deviation noise²·√(2/d): a shorter shift is not seen
+    shift = sqrt(max(sum(value**2 for value in last.total.mean) - noise**2, noise**2 * sqrt(2 / d)))
     missing = _missing_share(results)
     private = _about_mean(
-        _moved_centre(last), middle, noise / middle, shift / middle * missing / (1 - missing), missing
+        _moved_centre(last, _step(shift, noise, missing)),
+        middle,
+        _noise_left(shift, noise, missing) / middle,
+        _MISSING_LEFT * shift / middle * missing / (1 - missing),
+        missing,
     )
     seen = (
         f"the last private mean is {shift:.3g} from the centre before it, and its noise has norm {noise:.2g}"
@@ -317,9 +335,10 @@ class _Centre:
     def sum_weight(self) -> float:
         """a/K of a joint study about this centre.
 
-        Along the mean, the variance of the noise is 1 + 2·error²·K/a times that in other directions.
+        Along the mean, the variance of the noise is 1 + 2·error²·K/a times that in other directions. This
+        is one direction of many, and a larger weight would add noise to all of them.
         """
-        return round(max(GOOD_CENTRE_WEIGHT, min(self.error**2, 2.0)), 3)
+        return round(max(GOOD_CENTRE_WEIGHT, min(_WEIGHT_OF_ERROR * self.error**2, 2.0)), 3)
 
     @property
     def relative_noise(self) -> float:
@@ -329,15 +348,14 @@ class _Centre:
     def after_mean(self, noise: float) -> "_Centre":
         """The centre after a mean about this one, if the norm of the mean's noise is `noise` in units of its
         clip norm."""
-        return _about_mean(
-            None, self.unit, noise * self.clip / self.unit, self.offset * self.missing, self.missing
-        )
+        left = _noise_left(self.error, noise * self.clip / self.unit, self.missing)
+        return _about_mean(None, self.unit, left, _MISSING_LEFT * self.offset * self.missing, self.missing)
 
 
 def _about_mean(
     where: tuple[float, ...] | None, unit: float, noise: float, offset: float, missing: float
 ) -> _Centre:
-    return _Centre(where, unit, noise, offset, missing, _NEXT_CLIP * unit * hypot(1, noise, offset))
+    return _Centre(where, unit, noise, offset, missing, unit * hypot(1, noise, offset))
 
 
 def _continued(results: Sequence[PreStudyResult], centre: _Centre, seen: str) -> NextRound:
@@ -541,10 +559,32 @@ def _norms_of(results: Sequence[PreStudyResult]) -> Histogram:
     raise _not_a_chain("none of the results is a norm study")
 
 
-def _moved_centre(result: PreStudyResult) -> tuple[float, ...]:
+def _step(shift: float, noise: float, missing: float) -> float:
+    """How far to move towards a private mean, as a multiple of the way.
+
+    The centre before the mean has an error of its own, often no larger than the noise of the mean. A step of
+    shift²/(shift² + noise²) weighs both, so that no earlier mean is forgotten. And if values are missing, the
+    mean is only the part 1 − missing of the way.
+
+    Args:
+        shift: the distance of the mean from the centre before it, without its noise.
+        noise: the norm of the mean's noise.
+        missing: the share of values that are probably missing.
+
+    Source: James and Stein 1961, for the weight.
+    """
+    return shift**2 / (shift**2 + noise**2) / (1 - missing) if shift else 0.0
+
+
+def _noise_left(shift: float, noise: float, missing: float) -> float:
+    """The norm of the error that noise leaves after such a step."""
+    return noise * sqrt(_step(shift, noise, missing) / (1 - missing))
+
+
+def _moved_centre(result: PreStudyResult, step: float) -> tuple[float, ...]:
     assert result.total is not None
     return tuple(
-        centre + unit * mean
+        centre + unit * step * mean
         for centre, unit, mean in zip(result.centre, result.half_range, result.total.mean, strict=True)
     )
 

@@ -3,9 +3,14 @@
 Bins are believed where a peak stands out from the noise, and beside such a peak as far as counts are above
 two standard deviations. All other bins are treated as empty: of 49 empty bins, one is above two standard
 deviations more often than not, and would move a quantile far away.
+
+Norms that are spread over many bins may show no peak in any of them. Then the neighbouring bins are believed
+that stand out the most together.
 """
 
-from math import ceil, log2
+from collections.abc import Sequence
+from itertools import accumulate
+from math import ceil, log2, sqrt
 
 from dpdpca_user.planning.prestudy import Histogram
 
@@ -13,6 +18,7 @@ _SIGMAS = 2.0
 _PEAK = 4.0
 _GAP = 2
 _APART = 4
+_WIDEST = 8
 _OCTAVE_MIDDLE = 0.72
 _BIN_MIDDLE = 2.0**-0.125
 
@@ -25,7 +31,7 @@ def quantile(histogram: Histogram, level: float) -> float | None:
         return None
     before, lower = 0.0, 0.0
     for count, upper in zip(counts, histogram.edges, strict=True):
-        if count and before + count >= level * total:
+        if count > 0 and before + count >= level * total:
             return lower + (upper - lower) * max(level * total - before, 0.0) / count
         before, lower = before + count, upper
     return histogram.edges[-1]
@@ -81,4 +87,19 @@ def above_noise(histogram: Histogram) -> list[int]:
     kept = {
         bin for run in runs if max((counts[each] for each in run), default=0) >= _PEAK * noise for bin in run
     }
+    kept = kept or set(_widespread(counts, noise))
     return [count if bin in kept else 0 for bin, count in enumerate(counts)]
+
+
+def _widespread(counts: Sequence[int], noise: float) -> range:
+    """The neighbouring bins, at most 8, whose sum is the largest in units of its noise; none if it is no
+    peak."""
+    sums = [0, *accumulate(counts)]
+    windows = [
+        range(start, start + width)
+        for width in range(2, min(_WIDEST, len(counts)) + 1)
+        for start in range(len(counts) - width + 1)
+    ]
+    found = max(windows, key=lambda bins: (sums[bins.stop] - sums[bins.start]) / sqrt(len(bins)))
+    total = sums[found.stop] - sums[found.start]
+    return found if total >= _PEAK * noise * sqrt(len(found)) else range(0)
