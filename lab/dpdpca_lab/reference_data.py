@@ -32,6 +32,10 @@ _CODED = ("MOSTYPE", "MGEMLEEF", "MOSHOOFD", "MGODRK", "PWAPART")
 columns, as in the paper."""
 _TERRAIN = ((1800, 4000), (0, 360), (0, 90), (0, 1500), (-500, 1000), (0, 8000), *((0, 255),) * 3, (0, 8000))
 
+COVTYPE_BOUNDS = np.array([*_TERRAIN, *((-1, 1),) * 44], dtype=float)
+"""Public (lower, upper) of the 54 columns of Covertype. The last 44 columns are the levels of two categorical
+features, with centre 0 and unit 1."""
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -76,8 +80,7 @@ def digits() -> Table:
 def covtype(folder: Path) -> Table:
     """Raises InputError if the file is not in `folder`; the functions below do the same."""
     rows = _rows(folder / COVTYPE, drop=("Cover_Type",))
-    # The last 44 columns are the levels of two categorical features, with centre 0 and unit 1.
-    return _table("covtype", rows, np.array([*_TERRAIN, *((-1, 1),) * 44], dtype=float))
+    return _table("covtype", rows, COVTYPE_BOUNDS)
 
 
 def insurance(folder: Path) -> Table:
