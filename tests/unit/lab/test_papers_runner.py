@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from dpdpca_cli import main as cli
-from dpdpca_lab.commands import app
 from dpdpca_lab import papers
+from dpdpca_lab.commands import app
 from dpdpca_lab.papers import methods
 from dpdpca_lab.papers.cells import cells_of
 from dpdpca_lab.papers.declared import Axis, Experiment, Line, Panel, Plot, Terms, experiments, find, parse
