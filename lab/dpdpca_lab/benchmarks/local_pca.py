@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpdpca_lab.central.entropy import Floats
-from dpdpca_lab.mechanisms import Calibration, PublishedGaussian
+from dpdpca_lab.mechanisms import Calibration, PublishedGaussian, noise_matrix
 from dpdpca_lab.tables import EncodedTable
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.privacy.mechanisms import Gaussian, Guarantee, Quantity, Setting
@@ -69,9 +69,7 @@ def private_local_pca(
     vectors = np.zeros((d, 0))
     for table in tables:
         begin = time.perf_counter()
-        noise = np.zeros((d, d))
-        noise[np.triu_indices(d)] = [float(value) for value in mechanism.draw_triangle(1)]
-        noisy = table.second_moment + noise + np.triu(noise, 1).T + carried @ carried.T
+        noisy = table.second_moment + noise_matrix(mechanism) + carried @ carried.T
         values, columns = np.linalg.eigh(noisy)
         vectors = columns[:, ::-1][:, :rank]
         carried = vectors * np.sqrt(np.maximum(values[::-1][:rank], 0.0))

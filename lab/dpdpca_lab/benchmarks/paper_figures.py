@@ -67,7 +67,9 @@ def utility(rows: Floats, owners: int, records: list[int], repeats: int) -> list
             for calibration in (Calibration.PROVED, Calibration.AS_PUBLISHED)
         }
         point: dict[str, object] = {"owners": owners, "records_of_each": count}
-        shares = [captured_share(ours(pooled, EPSILON, DELTA), pooled.second_moment) for _ in range(repeats)]
+        shares = [
+            captured_share(ours(pooled, EPSILON, DELTA, RANK), pooled.second_moment) for _ in range(repeats)
+        ]
         point["one noise for all"] = statistics.mean(shares)
         for calibration, runs in chains.items():
             shares = [captured_share(run.directions, pooled.second_moment) for run in runs]

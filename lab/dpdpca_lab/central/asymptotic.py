@@ -8,19 +8,21 @@ again; the formulas for replace-one are ours.
 The limits of this calibration: it is asymptotic in p, it describes one data set and not the worst case, and
 it reads the exact eigenvalues. For p = 400, n = 16000 and β = 4, the standard deviation σ of the privacy loss
 is 0.93, but the pure ε of the worst case is 40. None of our sources contains the sampler with which the
-authors of this calibration drew directions. `draw_direction` therefore uses the exact sampler.
+authors of this calibration drew directions. `draw_frames` therefore uses the exact sampler for k = 1, and a
+Gibbs chain of exact conditionals for more.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 
 import numpy as np
 
-from dpdpca_lab.central.bingham import sample_bingham
 from dpdpca_lab.central.entropy import Floats, RealDraws
+from dpdpca_lab.central.gibbs import frame_draws
 from dpdpca_protocol.errors import PolicyError, UsageError
 
-REFERENCE = "Yun, Dudeja 2025 (arXiv 2511.07270); sampler replaced by Kent, Ganeiber, Mardia 2018"
 ADVISORY = "asymptotic, for this data set: an advisory figure, not a guarantee"
 RELATIONS = ("add-or-remove", "replace-one")
 
@@ -107,9 +109,8 @@ def privacy_sigma(spectrum: Spectrum, beta: float, theta: float, relation: str =
     own, cross = -spectrum.slope / 2, (beta - spectrum.last) / spectrum.gap
     if relation == "replace-one":
         return float(np.sqrt(max(own, cross)) / theta)
-    # The parabola t²A + t(1−t)B has its top inside [0, 1] once B ≥ 2A.
-    top = cross**2 / (4 * (cross - own)) if cross > 2 * own else own
-    return float(np.sqrt(top) / theta)
+    t = worst_record(spectrum, beta)
+    return float(np.sqrt(t**2 * own + t * (1 - t) * cross) / theta)
 
 
 def calibrate(spectrum: Spectrum, theta: float, target_sigma: float, relation: str = "replace-one") -> float:
@@ -170,25 +171,104 @@ def utility_curve(
     return rows
 
 
-def draw_direction(covariance: Floats, beta: float, draws: RealDraws | None = None, count: int = 1) -> Floats:
-    """(count, p) draws for k = 1 with density ∝ exp((pβ/2)·vᵀΣv), by the exact sampler, not the authors'.
+def kernel_basis(rows: Floats) -> tuple[Floats, Floats]:
+    """The eigenvalues of Σ = XᵀX/n, and the rows in its eigenbasis, from the (n, n) kernel XXᵀ.
 
-    The worst-case guarantee of a draw is `worst_case_epsilon`; σ says nothing about the worst case.
+    No (p, p) matrix is needed, so p may be far above n. The last p − n eigenvalues are 0. All rows are
+    orthogonal to their directions.
+
+    Args:
+        rows: X, (n, p).
+
+    Returns:
+        (p,) eigenvalues, largest first, and (n, min(n, p)) coordinates. With a frame V of `draw_frames`,
+        the scores of the rows are `coordinates @ V[:, :r].T` with r = min(n, p).
+    """
+    n, p = rows.shape
+    values, left = np.linalg.eigh(rows @ rows.T)
+    kept = min(n, p)
+    leading = np.maximum(values[::-1][:kept], 0.0)
+    return np.concatenate([leading / n, np.zeros(p - kept)]), left[:, ::-1][:, :kept] * np.sqrt(leading)
+
+
+def draw_frames(eigenvalues: Floats, beta: float, k: int, draws: RealDraws | None = None) -> Iterator[Floats]:
+    """Draws of density ∝ exp((pβ/2)·tr V Σ Vᵀ), without end, in the eigenbasis of Σ.
+
+    Exact and independent for k = 1. For k > 1, draws of a chain (see `frame_draws`). This is not the authors'
+    sampler. The worst-case guarantee of an exact draw is `worst_case_epsilon`; σ says nothing about it.
+
+    Args:
+        eigenvalues: all p of Σ, in any order.
+        beta: β > 0.
+        k: from 1 to p.
+        draws: for tests; by default those of the operating system.
+
+    Yields:
+        (k, p) orthonormal rows.
     """
     _check_positive(beta, "beta")
-    drawn, _ = sample_bingham(len(covariance) * beta / 2 * covariance, draws or RealDraws(), count)
-    return drawn
+    p = len(eigenvalues)
+    if not 1 <= k <= p:
+        raise UsageError("bad-argument", f"k must be from 1 to {p}")
+    return frame_draws(p * beta / 2 * eigenvalues, k, RealDraws() if draws is None else draws)
 
 
-def worst_case_epsilon(p: int, n: int, beta: float) -> Fraction:
-    """Pure ε under replace-one of a draw at β, for any data: p²β/n, with rows |x|² ≤ p.
+def worst_record(spectrum: Spectrum, beta: float) -> float:
+    """t* of the record √p(√t·v_k + √(1−t)·v_{k+1}) whose presence the draw shows most, in the limit.
 
-    (pβ/2)·(x·v)²/n lies in [0, p²β/(2n)] for each record, and the exponential mechanism pays twice its range.
+    B/(2(B − A)) if B > 2A, else 1 (see `privacy_sigma`, add-or-remove).
+    """
+    own, cross = -spectrum.slope / 2, (beta - spectrum.last) / spectrum.gap
+    return cross / (2 * (cross - own)) if cross > 2 * own else 1.0
+
+
+def loss_statistics(
+    eigenvalues: Floats, k: int, n: int, beta: float, count: int, draws: RealDraws | None = None
+) -> tuple[Floats, Floats]:
+    """(pβ/2)·tr V(Σ′ − Σ)Vᵀ of draws from both data sets, where Σ′ = Σ + x xᵀ/n has the worst record x more.
+
+    The privacy loss is this statistic plus a constant, so that the errors of a threshold on it are those of
+    the best test. `measured_tradeoff` gives its trade-off function.
+
+    Args:
+        eigenvalues: all p of Σ, in any order.
+        k: number of components.
+        n: number of records, the same in both data sets.
+        beta: β > H.
+        count: number of draws from each data set.
+        draws: for tests; by default those of the operating system.
+
+    Returns:
+        (count,) values of draws without the record, and with it.
+    """
+    source = RealDraws() if draws is None else draws
+    levels = np.sort(np.asarray(eigenvalues, dtype=np.float64))[::-1]
+    p, pair = len(levels), slice(k - 1, k + 1)
+    share = worst_record(Spectrum.of(levels, k), beta)
+    record = np.sqrt(p * np.array([share, 1 - share]))
+    values, turned = np.linalg.eigh(np.diag(levels[pair]) + np.outer(record, record) / n)
+    with_record = levels.copy()
+    with_record[pair] = values
+
+    def statistic(spectrum: Floats, onto: Floats) -> Floats:
+        frames = islice(draw_frames(spectrum, beta, k, source), count)
+        return np.array([p * beta / (2 * n) * ((frame[:, pair] @ onto) ** 2).sum() for frame in frames])
+
+    return statistic(levels, record), statistic(with_record, turned.T @ record)
+
+
+def worst_case_epsilon(p: int, n: int, beta: float, relation: str = "replace-one") -> Fraction:
+    """Pure ε of an exact draw at β, for any data with rows |x|² ≤ p: p²β/n, or half for add-or-remove.
+
+    (pβ/2)·|Vx|²/n lies in [0, p²β/(2n)] for each record. The exponential mechanism pays twice its range if a
+    record is replaced. If one more record only raises the score, it pays the range once.
     """
     _check_positive(beta, "beta")
+    _check_relation(relation)
     if p < 1 or n < 1:
         raise UsageError("bad-argument", "p and n must be 1 or more")
-    return Fraction(beta) * p * p / n
+    whole = Fraction(beta) * p * p / n
+    return whole if relation == "replace-one" else whole / 2
 
 
 def _check_positive(value: float, what: str) -> None:

@@ -18,7 +18,7 @@ IDEALISED = "idealised arithmetic: real numbers are drawn and compared in floati
 
 
 class RealDraws:
-    """Uniform and normal draws.
+    """Uniform, normal and Laplace draws.
 
     Args:
         randomness: that of the operating system, except in tests.
@@ -36,6 +36,11 @@ class RealDraws:
     def normals(self, *shape: int) -> Floats:
         """Standard normal draws: quantiles of uniform draws."""
         return np.asarray(ndtri(self.uniforms(*shape)))
+
+    def laplaces(self, *shape: int) -> Floats:
+        """Laplace draws of scale 1: quantiles of uniform draws."""
+        centred = self.uniforms(*shape) - 0.5
+        return np.asarray(-np.sign(centred) * np.log1p(-2 * np.abs(centred)))
 
     def signs(self, *shape: int) -> Floats:
         """±1 with equal probability."""

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpdpca_lab.central.bingham import sample_bingham
+from dpdpca_lab.central.bingham import sample_eigenbasis
 from dpdpca_lab.central.entropy import IDEALISED, Floats, RealDraws
 from dpdpca_lab.central.result import CentralResult, check_input
 from dpdpca_protocol.privacy.mechanisms import Guarantee
@@ -40,23 +40,20 @@ def exponential_components(
         UsageError: a shape or a term is out of range.
         LimitError: the sampler did not finish.
 
-    Guarantee: ε/k for each direction, given those before it; by adaptive composition, ε in total. The basis
-        of the complement depends on earlier draws and not on the data.
+    Guarantee: ε/k for each direction, given those before it; by adaptive composition, ε in total. The
+        complement depends on earlier draws and not on the data.
     Source: McSherry, Talwar 2007; exponent ε/2 because one record changes the score by up to 1 in either
         direction.
     Tested: tests/unit/lab/test_exponential.py (loss by quadrature), tests/statistical/test_bingham.py.
     """
     check_input(second_moment, record_bound, epsilon, k)
     source = RealDraws() if draws is None else draws
-    weight = float(epsilon) / (2 * k * record_bound)
-    d = len(second_moment)
-    vectors = np.zeros((0, d))
+    values, basis = np.linalg.eigh(second_moment * (float(epsilon) / (2 * k * record_bound)))
+    found = np.zeros((0, len(values)))
     proposals = 0
     for _ in range(k):
-        complement = orthogonal_complement(vectors)
-        inner = complement.T @ second_moment @ complement * weight
-        drawn, tried = sample_bingham((inner + inner.T) / 2, source)
-        vectors = np.vstack([vectors, _unit(complement @ drawn[0])])
+        drawn, tried = sample_eigenbasis(values, source, found)
+        found = np.vstack([found, drawn])
         proposals += tried
     guarantee = Guarantee(
         epsilon,
@@ -65,17 +62,4 @@ def exponential_components(
         (HONEST_RECORDS, PUBLIC_COUNT, IDEALISED, _TIMING),
     )
     claim = Guarantee(epsilon, Fraction(0), "as published, for one draw of the whole frame")
-    return CentralResult("ppca", vectors, guarantee, claim, "exact: rejection", REFERENCE, proposals)
-
-
-def orthogonal_complement(vectors: Floats) -> Floats:
-    """(d, d − k) orthonormal basis of what is orthogonal to (k, d) orthonormal rows."""
-    k, d = vectors.shape
-    if k == 0:
-        return np.eye(d)
-    full, _ = np.linalg.qr(vectors.T, mode="complete")
-    return np.asarray(full[:, k:])
-
-
-def _unit(vector: Floats) -> Floats:
-    return np.asarray(vector / np.linalg.norm(vector))
+    return CentralResult("ppca", found @ basis.T, guarantee, claim, "exact: rejection", REFERENCE, proposals)

@@ -3,21 +3,39 @@
 The distribution of a finite chain differs from its limit. If their total variation distance were TV, the draw
 would be (ε, (1 + e^ε)·TV)-DP. But TV is not known for any number of sweeps, as the authors say. Therefore no
 ε may be printed for such a draw.
+
+The limit has density ∝ exp(tr V B Vᵀ) on frames of k orthonormal rows. Given the others, a row is a Bingham
+vector of their complement. A sweep redraws all rows, one after another: the sweep of Hoff 2009 redraws one
+squared coordinate after another, ours draws the row exactly. Both work in the eigenbasis of B, and give every
+row a fresh random sign.
 """
 
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
 from fractions import Fraction
+from itertools import islice
 
 import numpy as np
 from scipy.special import betaincinv
 
+from dpdpca_lab.central.bingham import sample_eigenbasis
 from dpdpca_lab.central.entropy import Floats, RealDraws
-from dpdpca_lab.central.exponential import orthogonal_complement
 from dpdpca_lab.central.result import CentralResult, check_input
 from dpdpca_lab.mechanisms import NoGuarantee
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.privacy.mechanisms import Guarantee
 
 REFERENCE = "Chaudhuri, Sarwate, Sinha 2013; sampler Hoff 2009"
+_AT_ONCE = 50
+
+
+class Step(StrEnum):
+    """How a row is redrawn, given the others."""
+
+    EXACT = "exact conditionals"
+    COORDINATES = "coordinates"
 
 
 def gibbs_components(
@@ -25,8 +43,9 @@ def gibbs_components(
     record_bound: int,
     epsilon: Fraction,
     k: int,
-    sweeps: int = 200,
+    sweeps: int = 50,
     draws: RealDraws | None = None,
+    step: Step = Step.EXACT,
 ) -> CentralResult:
     """A frame from a chain whose limit has density ∝ exp((ε/2)·tr V R Vᵀ/K).
 
@@ -35,8 +54,9 @@ def gibbs_components(
         record_bound: K.
         epsilon: the ε of the limit.
         k: from 1 to d.
-        sweeps: how often each coordinate of each direction is redrawn, from a uniform start.
+        sweeps: how often each row is redrawn, from a uniform start.
         draws: for tests; by default those of the operating system.
+        step: how a row is redrawn.
 
     Raises:
         UsageError: a shape or a term is out of range.
@@ -45,34 +65,120 @@ def gibbs_components(
     if sweeps < 1:
         raise UsageError("bad-argument", "sweeps must be 1 or more")
     source = RealDraws() if draws is None else draws
-    weighted = second_moment * (float(epsilon) / (2 * record_bound))
-    frame = gibbs_chain(weighted, k, sweeps, source)
+    levels, basis = np.linalg.eigh(second_moment * (float(epsilon) / (2 * record_bound)))
+    chain = gibbs_chain(levels, uniform_frame(k, len(levels), source), source, step)
+    frame = next(islice(chain, sweeps - 1, None))
     guarantee = NoGuarantee(
         f"{sweeps} sweeps of a Gibbs sampler; the distance of its distribution from the limit is not known"
     )
     claim = Guarantee(epsilon, Fraction(0), "as published, for the limit of the chain")
-    return CentralResult(
-        "ppca-gibbs", frame, guarantee, claim, "approximate: finite chain", REFERENCE, sweeps
-    )
+    sampling = f"approximate: Gibbs over columns, {step}"
+    return CentralResult("ppca-gibbs", frame @ basis.T, guarantee, claim, sampling, REFERENCE, sweeps)
 
 
-def gibbs_chain(matrix: Floats, k: int, sweeps: int, draws: RealDraws) -> Floats:
-    """(k, d) frame after `sweeps` sweeps towards density ∝ exp(tr V C Vᵀ), from a uniform frame."""
-    d = len(matrix)
+def gibbs_chain(levels: Floats, start: Floats, draws: RealDraws, step: Step = Step.EXACT) -> Iterator[Floats]:
+    """The frames after 1, 2, … sweeps, without end, in the eigenbasis of B.
+
+    Args:
+        levels: (d,) eigenvalues of B, in any order.
+        start: (k, d) orthonormal rows.
+        draws: source of uniform and normal values.
+        step: how a row is redrawn.
+
+    Yields:
+        (k, d) orthonormal rows.
+    """
+    redraw = _REDRAW[step]
+    frame = start.copy()
+    while True:
+        for row in range(len(frame)):
+            frame[row] = redraw(levels, frame[row], np.delete(frame, row, axis=0), draws)
+        yield frame.copy()
+
+
+def frame_draws(
+    levels: Floats, k: int, draws: RealDraws, burn_in: int = 30, every: int = 5
+) -> Iterator[Floats]:
+    """Draws of density ∝ exp(tr V B Vᵀ), without end, in the eigenbasis of B.
+
+    For k = 1, they are exact and independent. For k > 1, they are taken from one chain that starts at the
+    leading directions, after `burn_in` sweeps and then after every `every` sweeps. Such draws are neither
+    exact nor independent.
+
+    Args:
+        levels: (d,) eigenvalues of B, in any order.
+        k: from 1 to d.
+        draws: source of uniform and normal values.
+        burn_in, every: numbers of sweeps.
+
+    Yields:
+        (k, d) orthonormal rows.
+    """
+    if k > 1:
+        chain = gibbs_chain(levels, leading_frame(levels, k), draws)
+        yield from islice(chain, burn_in, None, every)
+    while True:
+        drawn, _ = sample_eigenbasis(levels, draws, count=_AT_ONCE)
+        yield from drawn[:, None, :]
+
+
+def uniform_frame(k: int, d: int, draws: RealDraws) -> Floats:
+    """(k, d) orthonormal rows, uniform."""
     start, _ = np.linalg.qr(draws.normals(d, k))
-    frame = start.T * draws.signs(k, 1)
-    if k == d == 1:
-        return frame
-    for _ in range(sweeps):
-        for row in range(k):
-            others = np.delete(frame, row, axis=0)
-            complement = orthogonal_complement(others)
-            values, basis = np.linalg.eigh(complement.T @ matrix @ complement)
-            axes = complement @ basis
-            point = _sweep(frame[row] @ axes, values, draws)
-            direction = axes @ point
-            frame[row] = direction / np.linalg.norm(direction)
-    return frame
+    return np.asarray(start.T * draws.signs(k, 1))
+
+
+def leading_frame(levels: Floats, k: int) -> Floats:
+    """(k, d) the directions of the k largest eigenvalues, in the eigenbasis."""
+    return np.asarray(np.eye(len(levels))[np.argsort(levels)[::-1][:k]])
+
+
+@dataclass(frozen=True, slots=True)
+class BurnIn:
+    """Two traces of a chain.
+
+    Attributes:
+        sign_statistic: (T,) F_k(T) = ‖mean of the first T frames‖_F/√k, which the paper takes as a test of
+            convergence. Every frame has fresh random signs, so that E F_k(T)² is exactly 1/T, even if the
+            subspace never moves.
+        captured: (T,) q_F = tr V A Vᵀ of each frame, whose course does show convergence.
+    """
+
+    sign_statistic: Floats
+    captured: Floats
+
+
+def burn_in_of(frames: Iterable[Floats], eigenvalues: Floats) -> BurnIn:
+    """The traces of (k, d) frames in the eigenbasis of A, one entry for each frame.
+
+    Source: Chaudhuri, Sarwate, Sinha 2013, section 4.2.
+    """
+    total, statistic, captured = np.zeros(1), list[float](), list[float]()
+    for count, frame in enumerate(frames, start=1):
+        total = total + frame
+        statistic.append(float(np.linalg.norm(total)) / count / math.sqrt(len(frame)))
+        captured.append(float((frame**2 @ eigenvalues).sum()))
+    return BurnIn(np.array(statistic), np.array(captured))
+
+
+def _exactly(levels: Floats, row: Floats, others: Floats, draws: RealDraws) -> Floats:
+    drawn, _ = sample_eigenbasis(levels, draws, others)
+    return np.asarray(drawn[0])
+
+
+def _by_coordinates(levels: Floats, row: Floats, others: Floats, draws: RealDraws) -> Floats:
+    full, _ = np.linalg.qr(others.T, mode="complete")
+    complement = full[:, len(others) :]
+    values, basis = np.linalg.eigh((complement.T * levels) @ complement)
+    axes = complement @ basis
+    direction = axes @ _sweep(row @ axes, values, draws)
+    return np.asarray(direction / np.linalg.norm(direction))
+
+
+_REDRAW: dict[Step, Callable[[Floats, Floats, Floats, RealDraws], Floats]] = {
+    Step.EXACT: _exactly,
+    Step.COORDINATES: _by_coordinates,
+}
 
 
 def _sweep(point: Floats, levels: Floats, draws: RealDraws) -> Floats:

@@ -21,6 +21,7 @@ from dpdpca_protocol.privacy.mechanisms.interface import HONEST_RECORDS, PUBLIC_
 
 REFERENCE = "Hardt, Price 2014; accounting Bun, Steinke 2016"
 _FRAME_GRID = 2**16
+_HALF = 31
 
 
 def power_components(
@@ -54,13 +55,12 @@ def power_components(
         raise UsageError("bad-argument", "R must be int64, and there must be 1 or more iterations")
     rho = zcdp_rho(epsilon, delta)
     d = len(second_moment)
-    exact = second_moment.astype(object)
     frame, _ = np.linalg.qr(RealDraws().normals(d, k))
     for _ in range(iterations):
         rounded = np.rint(frame * _FRAME_GRID).astype(np.int64)
         variance = product_noise_variance(rounded, record_bound, rho / iterations)
         noise = discrete_gaussian(variance, d * k, ceil_sqrt(TAIL_SIGMAS**2 * variance))
-        product = exact @ rounded.astype(object) + np.array(noise, dtype=object).reshape(d, k)
+        product = exact_product(second_moment, rounded) + np.array(noise, dtype=object).reshape(d, k)
         frame, _ = np.linalg.qr(_floats(product))
     guarantee = Guarantee(
         epsilon,
@@ -72,6 +72,19 @@ def power_components(
     return CentralResult(
         "power-method", frame.T.copy(), guarantee, claim, "exact integers", REFERENCE, iterations
     )
+
+
+def exact_product(moment: NDArray[np.int64], frame: NDArray[np.int64]) -> NDArray[np.object_]:
+    """R·X in Python's integers, from two products of 64 bits: the upper and the lower halves of R.
+
+    Args:
+        moment: R, (d, d), d < 2¹⁵.
+        frame: X, (d, k) with entries of at most 2¹⁶.
+    """
+    upper = moment >> _HALF
+    lower = moment - (upper << _HALF)
+    product: NDArray[np.object_] = ((upper @ frame).astype(object) << _HALF) + lower @ frame
+    return product
 
 
 def product_noise_variance(frame: NDArray[np.int64], record_bound: int, rho: Fraction) -> Fraction:

@@ -9,6 +9,7 @@ from dpdpca_lab.mechanisms.discretizer import PublishedDiscretizer
 from dpdpca_lab.mechanisms.gaussian import PublishedGaussian
 from dpdpca_lab.mechanisms.laplace import PublishedLaplace
 from dpdpca_lab.mechanisms.modsulq import ModSulq
+from dpdpca_lab.mechanisms.noise import noise_matrix, unit_setting
 from dpdpca_lab.mechanisms.published import Calibration, NoGuarantee, Published
 from dpdpca_lab.mechanisms.wishart import Wishart
 
@@ -22,6 +23,8 @@ __all__ = [
     "PublishedGaussian",
     "PublishedLaplace",
     "Wishart",
+    "noise_matrix",
+    "unit_setting",
 ]
 
 PUBLISHED = (PublishedGaussian, PublishedLaplace, ModSulq, Wishart)

@@ -56,9 +56,11 @@ class TriangleGaussian(Published, Gaussian):
 class PublishedGaussian(TriangleGaussian):
     """AG (on R) and DPDPCA (on the centred scatter) as published: sensitivity 1.
 
-    `scale` is τK. The paper states τ for rows of norm 1 and does not mention the rescaling to grid units.
+    `scale` is τK, added to a sum over records. The papers state τ for rows of norm 1. Wang and Chang do not
+    mention the rescaling to grid units. AG-SVM adds the same noise: Huang et al. use a sensitivity of 1/n on
+    R/n.
 
-    Source: Imtiaz, Sarwate 2016; Wang, Chang 2018, equation 5.
+    Source: Imtiaz, Sarwate 2016; Wang, Chang 2018, theorem 2 and algorithm 2; Huang et al. 2021.
     """
 
     quantities = frozenset({Quantity.SECOND_MOMENT, Quantity.SCATTER})

@@ -6,6 +6,7 @@ the real ε is about a hundredth of the claim. A comparison with MOD-SULQ theref
 look better than they are.
 """
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -29,6 +30,19 @@ def modsulq_scale(epsilon: Fraction, delta: Fraction, encoded_features: int) -> 
         beta = (d + 1) / eps * gmpy2.sqrt(2 * max(log, mpfr(0))) + 1 / gmpy2.sqrt(eps)
         numerator, denominator = (beta * (1 + mpfr(2) ** -100)).as_integer_ratio()
     return Fraction(int(numerator), int(denominator))
+
+
+def modsulq_root(epsilon: Fraction, delta: Fraction, encoded_features: int) -> float:
+    """nβ at the root of the quadratic inequality in the published proof. This is a little less than nβ.
+
+    [(d+1)√(2L) + √(2(d+1)²L + 4ε)]/(2ε), L = ln((d²+d)/(2√(2π)·δ)) or 0.
+
+    Source: Chaudhuri, Sarwate, Sinha 2013, proof of theorem 5.
+    """
+    d, eps = encoded_features, float(epsilon)
+    log = max(math.log((d * d + d) / (2 * math.sqrt(2 * math.pi) * float(delta))), 0.0)
+    half = (d + 1) * math.sqrt(2 * log)
+    return (half + math.sqrt(half**2 + 4 * eps)) / (2 * eps)
 
 
 @dataclass(frozen=True)

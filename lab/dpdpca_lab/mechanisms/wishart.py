@@ -15,6 +15,7 @@ from math import isqrt
 from typing import ClassVar, Self
 
 import gmpy2
+import numpy as np
 from gmpy2 import mpfr
 
 from dpdpca_lab.mechanisms.published import NoGuarantee, Published
@@ -101,9 +102,12 @@ class Wishart(Published):
         """E as an upper triangle by rows, for N = `count` records."""
         d, variance = self.setting.encoded_features, self._factor_variance(count)
         rows = d + 1
-        drawn = sample.gaussian(variance, rows * d, ceil_sqrt(TAIL_SIGMAS**2 * variance))
-        factors = [drawn[k * d : (k + 1) * d] for k in range(rows)]
-        return [sum(g[i] * g[j] for g in factors) for i in range(d) for j in range(i, d)]
+        bound = ceil_sqrt(TAIL_SIGMAS**2 * variance)
+        drawn = sample.gaussian(variance, rows * d, bound)
+        # Sums that do not fit into 64 bits are sums of Python's integers.
+        factors = np.array(drawn, dtype=np.int64 if rows * bound**2 < 2**63 else object).reshape(rows, d)
+        entries: list[int] = (factors.T @ factors)[np.triu_indices(d)].tolist()
+        return entries
 
     def _factor_variance(self, count: int) -> Fraction:
         """N·E is distributed like a Wishart matrix whose factors have N times the variance."""

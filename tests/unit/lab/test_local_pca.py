@@ -24,7 +24,7 @@ def tables(count: int, records: int) -> list[EncodedTable]:
 
 
 def test_without_noise_the_chain_finds_the_pooled_components(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Gaussian, "draw_triangle", lambda self, count: [0] * (D * (D + 1) // 2))
+    monkeypatch.setattr(Gaussian, "draw_triangle", lambda self, count, sample: [0] * (D * (D + 1) // 2))
     owners = tables(3, 200)
     chain = private_local_pca(owners, EPSILON, DELTA, D)
     pooled = sum(table.second_moment for table in owners)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpdpca_lab.central.entropy import RealDraws
-from dpdpca_lab.central.power import power_components, product_noise_variance
+from dpdpca_lab.central.power import exact_product, power_components, product_noise_variance
 from dpdpca_lab.central.result import captured_share
 from dpdpca_lab.tables import encode_table
 from dpdpca_protocol.errors import UsageError
@@ -32,6 +32,12 @@ def test_one_record_moves_a_product_by_no_more_than_the_noise_is_made_for(draws:
     change = np.outer(along[:, 0], along[:, 0]) - np.outer(along[:, 1], along[:, 1])
     assert worst <= allowed
     assert 0.999 * allowed <= float(((change @ frame) ** 2).sum()) <= allowed * (1 + 1e-9)
+
+
+def test_a_product_in_two_halves_is_exact() -> None:
+    moment = np.array([[2**62 - 1, -(2**61) + 5], [-(2**61) + 5, 2**40 + 3]])
+    frame = np.array([[2**16, -1], [3, 2**16 - 7]])
+    assert (exact_product(moment, frame) == moment.astype(object) @ frame.astype(object)).all()
 
 
 def test_the_iterations_share_rho() -> None:
