@@ -52,7 +52,7 @@ def _cell(experiment: Experiment, panel: Panel, line: Line, x: X, quick: bool) -
         line,
         x,
         epsilon * panel.epsilon_times,
-        common.delta if ours.delta is None else ours.delta,
+        next((delta for delta in (ours.delta, panel.delta, common.delta) if delta is not None), None),
         ours.k or panel.k or common.k or 1,
         int(x) if axis == "records" else panel.records,
         min(repetitions, QUICK_DRAWS) if quick else repetitions,

@@ -14,6 +14,7 @@ from dpdpca_protocol.errors import IntegrityError, UsageError
 
 X = float | str
 Option = float | str | bool
+Delta = float | Literal["0.9/n", "1/n^2"]
 
 
 class _Declared(BaseModel):
@@ -21,16 +22,16 @@ class _Declared(BaseModel):
 
 
 class Terms(_Declared):
-    """Privacy terms. A line's terms take the place of the experiment's, a panel's ε is multiplied.
+    """Privacy terms. A line's terms take the place of a panel's, and these that of the experiment's.
 
     Attributes:
         epsilon: ε; the axis may vary it instead.
         delta: δ as a number, as "0.9/n" or as "1/n^2".
-        k: number of components; a panel's k takes its place.
+        k: number of components.
     """
 
     epsilon: float | None = None
-    delta: float | Literal["0.9/n", "1/n^2"] | None = None
+    delta: Delta | None = None
     k: int | None = None
 
 
@@ -54,6 +55,7 @@ class Panel(_Declared):
     Attributes:
         data: a set of `dpdpca_lab.papers.prepared`; empty for formulas.
         prepare: a recipe there.
+        k, delta: see `Terms`.
         records: how many records to take, by a fixed shuffle; None for all.
         epsilon_times: ε of this panel over the ε on the axis; above 1 to have the noise of a larger table.
         options: read by the measure.
@@ -63,6 +65,7 @@ class Panel(_Declared):
     data: str = ""
     prepare: str = "largest-norm"
     k: int | None = None
+    delta: Delta | None = None
     records: int | None = None
     epsilon_times: float = 1.0
     options: dict[str, Option] = {}

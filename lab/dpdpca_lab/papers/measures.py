@@ -4,12 +4,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from dpdpca_lab.central.entropy import Floats
+from dpdpca_lab.central.result import captured_energy, explained_rank, subspace_errors
 from dpdpca_lab.papers.cells import Cell
+from dpdpca_lab.papers.formulas import formula
 from dpdpca_lab.papers.methods import NO_DELTA, Family, Point, method
 from dpdpca_lab.papers.prepared import Problem, problem
 from dpdpca_protocol.errors import UsageError
@@ -98,13 +100,13 @@ def _directions(cell: Cell, folder: Path | None) -> Measured:
     levels, columns = np.linalg.eigh(matrix)
     best = columns[:, ::-1][:, : point.k].T
     most, trace = float(levels[::-1][: point.k].sum()), float(levels.sum())
-    if chosen.draw is None:
+    if chosen.draws is None:
         energy: tuple[float, ...] = (point.k / table.d * trace,)
         distances: tuple[float, ...] = (2 * (point.k - point.k**2 / table.d),)
     else:
-        drawn = [chosen.draw(table, point) for _ in range(cell.repetitions if chosen.repeats else 1)]
-        energy = tuple(float(np.trace(vectors @ matrix @ vectors.T)) for vectors in drawn)
-        distances = tuple(_distance(vectors, best) for vectors in drawn)
+        drawn = list(islice(chosen.draws(table, point), cell.repetitions if chosen.repeats else 1))
+        energy = tuple(captured_energy(vectors, matrix) for vectors in drawn)
+        distances = tuple(subspace_errors(vectors, best).frobenius_squared for vectors in drawn)
     return Measured(
         {
             "energy": energy,
@@ -119,10 +121,6 @@ def _directions(cell: Cell, folder: Path | None) -> Measured:
         chosen.real_epsilon(table, point) if chosen.real_epsilon else None,
         facts_of(table, point.k),
     )
-
-
-def _distance(one: Floats, other: Floats) -> float:
-    return max(0.0, 2 * (len(one) - float(((one @ other.T) ** 2).sum())))
 
 
 def facts_of(table: Problem, k: int) -> dict[str, int | str]:
@@ -143,6 +141,7 @@ def _spectrum(cell: Cell, folder: Path | None) -> Measured:
             "n": float(table.n),
             "d": float(table.d),
             "k": float(k),
+            "k at 85 %": float(explained_rank(levels, 0.85)),
             "q_F": float(energy),
             "q_F / tr A": float(energy / levels.sum()),
             "q_F / ‖A‖_F": float(energy / np.sqrt((levels**2).sum())),
@@ -151,7 +150,16 @@ def _spectrum(cell: Cell, folder: Path | None) -> Measured:
     return Measured({"value": (value,)}, cell.line.method, family, facts=facts_of(table, k))
 
 
+def _formula(cell: Cell, folder: Path | None) -> Measured:
+    """A closed form at `x`, with the options of panel and line."""
+    chosen = formula(cell.line.method)
+    options = {**cell.panel.options, **cell.line.options}
+    value = chosen.value(float(cell.x), {name: float(option) for name, option in options.items()})
+    return Measured({"value": (value,)}, chosen.label, chosen.family)
+
+
 MEASURES: dict[str, Measure] = {
+    "formula": Measure(_formula, lambda cell: (1, formula(cell.line.method).version)),
     "directions": Measure(_directions, lambda cell: (1, method(cell.line.method).version)),
     "spectrum": Measure(_spectrum, lambda cell: (1,)),
 }
