@@ -10,13 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from dpdpca_lab.central.result import captured_energy, explained_rank, subspace_errors
+from dpdpca_lab.papers.accuracy import classifier, scored, split_of
 from dpdpca_lab.papers.cells import Cell
+from dpdpca_lab.papers.declared import Option
 from dpdpca_lab.papers.formulas import formula
 from dpdpca_lab.papers.methods import NO_DELTA, Family, Point, method
 from dpdpca_lab.papers.prepared import Problem, problem
 from dpdpca_protocol.errors import UsageError
 
 Values = dict[str, tuple[float, ...]]
+_SHORT: dict[str, Option] = {"burn_in": 5, "sweeps": 5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +73,9 @@ def run_cell(cell: Cell, folder: Path | None) -> Measured:
 
 
 def point_of(cell: Cell, table: Problem) -> Point:
-    """The terms of a cell, with δ for the table's number of records."""
-    return Point(
-        Fraction(str(cell.epsilon)), _delta(cell.delta, table.n), min(cell.k, table.d), cell.line.options
-    )
+    """The terms of a cell, with δ for the table's number of records. A quick run has short chains."""
+    options = cell.line.options | (_SHORT if cell.quick else {})
+    return Point(Fraction(str(cell.epsilon)), _delta(cell.delta, table.n), min(cell.k, table.d), options)
 
 
 def _delta(declared: float | str | None, n: int) -> Fraction:
@@ -97,11 +99,9 @@ def _directions(cell: Cell, folder: Path | None) -> Measured:
     table, chosen = table_of(cell, folder), method(cell.line.method)
     point = point_of(cell, table)
     matrix = table.target / table.n
-    levels, columns = np.linalg.eigh(matrix)
-    best = columns[:, ::-1][:, : point.k].T
-    most, trace = float(levels[::-1][: point.k].sum()), float(levels.sum())
+    best, most, trace = table.axes[: point.k], table.levels[: point.k].sum(), table.levels.sum()
     if chosen.draws is None:
-        energy: tuple[float, ...] = (point.k / table.d * trace,)
+        energy: tuple[float, ...] = (point.k / table.d * float(trace),)
         distances: tuple[float, ...] = (2 * (point.k - point.k**2 / table.d),)
     else:
         drawn = list(islice(chosen.draws(table, point), cell.repetitions if chosen.repeats else 1))
@@ -110,8 +110,8 @@ def _directions(cell: Cell, folder: Path | None) -> Measured:
     return Measured(
         {
             "energy": energy,
-            "captured": tuple(value / most for value in energy),
-            "ratio": tuple(value / trace for value in energy),
+            "captured": tuple(value / float(most) for value in energy),
+            "ratio": tuple(value / float(trace) for value in energy),
             "distance": distances,
         },
         chosen.label,
@@ -135,7 +135,7 @@ def _spectrum(cell: Cell, folder: Path | None) -> Measured:
     if printed:
         value = float(cell.panel.options[str(cell.x)])
     else:
-        levels = np.linalg.eigvalsh(table.target / table.n)[::-1]
+        levels = table.levels
         energy = levels[:k].sum()
         value = {
             "n": float(table.n),
@@ -158,7 +158,25 @@ def _formula(cell: Cell, folder: Path | None) -> Measured:
     return Measured({"value": (value,)}, chosen.label, chosen.family)
 
 
+def _accuracy(cell: Cell, folder: Path | None) -> Measured:
+    """`accuracy` on test rows, and `error` in per cent."""
+    split, chosen = split_of(cell, folder), classifier(cell.line.method)
+    point = point_of(cell, split.train)
+    accuracy = scored(cell, split, point)
+    private = chosen.real_epsilon is not None
+    return Measured(
+        {"accuracy": accuracy, "error": tuple(100 * (1 - share) for share in accuracy)},
+        chosen.label,
+        chosen.family,
+        chosen.guarantee,
+        float(point.epsilon) if private else None,
+        chosen.real_epsilon(split.train, point) if chosen.real_epsilon else None,
+        facts_of(split.train, point.k),
+    )
+
+
 MEASURES: dict[str, Measure] = {
+    "accuracy": Measure(_accuracy, lambda cell: (1, classifier(cell.line.method).version)),
     "formula": Measure(_formula, lambda cell: (1, formula(cell.line.method).version)),
     "directions": Measure(_directions, lambda cell: (1, method(cell.line.method).version)),
     "spectrum": Measure(_spectrum, lambda cell: (1,)),

@@ -159,10 +159,10 @@ def _sequential(table: Problem, point: Point) -> Floats:
 
 def _frames(table: Problem, point: Point) -> Iterator[Floats]:
     """Draws of one chain with exact conditionals: exact and independent for k = 1 only."""
-    levels, basis = np.linalg.eigh(table.target * float(point.epsilon) / 2)
+    levels = table.levels * (table.n * float(point.epsilon) / 2)
     burn_in, every = int(point.number("burn_in", 20)), int(point.number("every", 5))
     for frame in frame_draws(levels, point.k, RealDraws(), burn_in, every):
-        yield frame @ basis.T
+        yield frame @ table.axes
 
 
 def _gibbs(table: Problem, point: Point) -> Floats:
@@ -182,9 +182,7 @@ def _published_power(entry_norm: bool, pure: bool = False) -> Draws:
     def draw(table: Problem, point: Point) -> Floats:
         rounds = point.options.get("iterations")
         iterations = min(
-            published_iterations(np.linalg.eigvalsh(table.target), point.k)
-            if rounds is None
-            else int(rounds),
+            published_iterations(table.levels, point.k) if rounds is None else int(rounds),
             _MOST_ITERATIONS,
         )
         delta = Fraction(0) if pure else point.delta
@@ -205,7 +203,7 @@ def _published_power_epsilon(entry_norm: bool, pure: bool = False) -> RealEpsilo
 
 
 def _optimum(table: Problem, point: Point) -> Floats:
-    return leading_directions(table.target, point.k)
+    return table.axes[: point.k]
 
 
 def _as_asked(table: Problem, point: Point) -> float:

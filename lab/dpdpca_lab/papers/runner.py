@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from dpdpca_lab.papers.cells import Cell, cells_of
 from dpdpca_lab.papers.declared import Experiment
 from dpdpca_lab.papers.measures import Measured, measure, run_cell
@@ -98,7 +100,9 @@ def _measured(
     """Results as they come, in any order."""
     if workers == 1 or len(missing) < 2:
         for path, cell in missing.items():
-            yield path, run_cell(cell, folder)
+            with threadpool_limits(1):  # small matrices: threads cost more than they save
+                measured = run_cell(cell, folder)
+            yield path, measured
         return
     with WorkerProcesses(min(workers, len(missing))) as pool:
         started: dict[Future[Measured], Path] = {
