@@ -252,7 +252,7 @@ METHODS: dict[str, Method] = {
         _continuous(PublishedGaussian),
     ),
     "published-gaussian-centred": Method(
-        "Gaussian as published, on S",
+        "AG as published, on centred S",
         Family.PUBLISHED,
         "(ε, δ) with another ε",
         _additive(PublishedGaussian, Quantity.SCATTER),
