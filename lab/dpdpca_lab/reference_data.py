@@ -264,12 +264,14 @@ def _intrusions(path: Path, limit: int | None) -> tuple[NDArray[np.floating], ND
 
 
 def _of_arrays(
-    member: str, label: str, divisor: float, path: Path, limit: int | None
-) -> tuple[Floats, NDArray[np.int64]]:
+    member: str, label: str, divisor: int, path: Path, limit: int | None
+) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
+    """Whole numbers, as float32 if they are not divided: these are below 2²⁴, and there are many."""
     with np.load(path, allow_pickle=False) as arrays:
         rows, labels = arrays[member], arrays[label]
     taken = _spread_out(len(rows), limit)
-    return np.ascontiguousarray(rows[taken], dtype=np.float64) / divisor, labels[taken].astype(np.int64)
+    whole = np.ascontiguousarray(rows[taken], dtype=np.float32 if divisor == 1 else np.float64)
+    return whole if divisor == 1 else whole / divisor, labels[taken].astype(np.int64)
 
 
 def _by_maximum(columns: dict[str, Any], coded: set[str]) -> NDArray[np.float32]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from dpdpca_lab.central.result import captured_energy, explained_rank, subspace_errors
 from dpdpca_lab.papers.accuracy import classifier, scored, split_of
+from dpdpca_lab.papers.asymptotics import LINES, subspace_error
 from dpdpca_lab.papers.cells import Cell
 from dpdpca_lab.papers.declared import Option
 from dpdpca_lab.papers.formulas import formula
@@ -19,6 +20,7 @@ from dpdpca_lab.papers.prepared import Problem, problem
 from dpdpca_protocol.errors import UsageError
 
 Values = dict[str, tuple[float, ...]]
+_QUICK_DRAWS = 20
 _SHORT: dict[str, Option] = {"burn_in": 5, "sweeps": 5}
 
 
@@ -46,10 +48,17 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A kind of measurement. `versions` names all that decides about the values of a cell, but its data."""
+    """A kind of measurement.
+
+    Attributes:
+        run: measures a cell.
+        versions: all that decides about the values of a cell, but its data.
+        is_light: whether a cell takes less time than to start a process.
+    """
 
     run: Callable[[Cell, Path | None], Measured]
     versions: Callable[[Cell], tuple[int, ...]]
+    is_light: bool = False
 
 
 def measure(name: str) -> Measure:
@@ -175,9 +184,20 @@ def _accuracy(cell: Cell, folder: Path | None) -> Measured:
     )
 
 
+def _subspace_error(cell: Cell, folder: Path | None) -> Measured:
+    """`error` of the leading subspace; `x` is β over the threshold H_k."""
+    table = table_of(cell, folder)
+    k = min(cell.k, table.d)
+    count = _QUICK_DRAWS if cell.quick else cell.repetitions
+    errors = subspace_error(cell.line.method, table, k, float(cell.x), count)
+    label, family = LINES[cell.line.method]
+    return Measured({"error": errors}, label, family, "advisory: in the limit only", facts=facts_of(table, k))
+
+
 MEASURES: dict[str, Measure] = {
+    "subspace-error": Measure(_subspace_error, lambda cell: (1,)),
     "accuracy": Measure(_accuracy, lambda cell: (1, classifier(cell.line.method).version)),
-    "formula": Measure(_formula, lambda cell: (1, formula(cell.line.method).version)),
+    "formula": Measure(_formula, lambda cell: (1, formula(cell.line.method).version), is_light=True),
     "directions": Measure(_directions, lambda cell: (1, method(cell.line.method).version)),
-    "spectrum": Measure(_spectrum, lambda cell: (1,)),
+    "spectrum": Measure(_spectrum, lambda cell: (1,), is_light=True),
 }
