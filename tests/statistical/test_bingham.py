@@ -5,6 +5,7 @@ Moments: E u₁² of density ∝ exp(κu₁²) is M(3/2, d/2+1, κ)/(d·M(1/2, d
 """
 
 import math
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -13,9 +14,9 @@ from scipy import stats
 from scipy.special import hyp1f1
 
 from dpdpca_lab.central.asymptotic import Spectrum, privacy_sigma, utility
-from dpdpca_lab.central.bingham import Envelope, sample_bingham
+from dpdpca_lab.central.bingham import Envelope, sample_bingham, sample_eigenbasis
 from dpdpca_lab.central.entropy import RealDraws
-from dpdpca_lab.central.gibbs import gibbs_chain
+from dpdpca_lab.central.gibbs import Step, gibbs_chain, uniform_frame
 
 from .alpha import level
 
@@ -40,10 +41,9 @@ def test_the_notes_value_on_the_circle_and_the_inverted_factor() -> None:
 
     envelope = Envelope.of(np.array([0.0, 1.0]))
     source = RealDraws()
-    normal = source.normals(4 * count, 2) / np.sqrt(envelope.spread)
-    directions = normal / np.linalg.norm(normal, axis=1, keepdims=True)
-    squares = directions**2
-    inverted = -(squares @ envelope.levels) - np.log(squares @ envelope.spread)
+    squares = envelope.propose(source, 4 * count) ** 2
+    levels = envelope.subspace.levels
+    inverted = -(squares @ levels) - np.log(squares @ (envelope.shift + 2 * levels))
     kept = np.log(source.uniforms(4 * count)) < inverted - inverted.max()
     wrong = squares[kept, 0]
     assert float(wrong.mean()) == pytest.approx(0.791, abs=0.01)
@@ -71,14 +71,47 @@ def test_acceptance_is_what_the_notes_measured() -> None:
             assert stats.binom.cdf(2000, proposals, least) > level()
 
 
+@pytest.mark.parametrize(("d", "m", "concentration"), [(3, 1, 6.0), (12, 3, 30.0), (40, 5, 300.0)])
+def test_moments_in_a_subspace(d: int, m: int, concentration: float) -> None:
+    """On the subspace, κu₁² is κ'w² along one axis, with κ' = κ·|projection of e₁|²."""
+    others = np.linalg.qr(RealDraws().normals(d, m))[0].T
+    values = np.zeros(d)
+    values[0] = concentration
+    drawn, _ = sample_eigenbasis(values, RealDraws(), others, 6000)
+    axis = np.eye(d)[0] - others.T @ others[:, 0]
+    length = float(axis @ axis)
+    expected = axial_moment(d - m, concentration * length)
+    assert mean_rate((drawn @ axis) ** 2 / length, expected) > level()
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_moments_where_given_directions_take_the_leading_places(m: int) -> None:
+    """What is left has the law of the rest of the levels, although the given ones lie far above it."""
+    values = np.array([900.0, 500.0, 7.0, 0.0, 0.0, 0.0])
+    turned = np.eye(6)[:m] if m == 1 else np.array([[0.6, 0.8, 0, 0, 0, 0], [-0.8, 0.6, 0, 0, 0, 0]])
+    drawn, _ = sample_eigenbasis(values, RealDraws(), turned, 6000)
+    exact, _ = sample_bingham(np.diag(values[m:]), RealDraws(), 100_000)
+    assert mean_rate(drawn[:, 2] ** 2, float((exact[:, 2 - m] ** 2).mean())) > level()
+
+
+@pytest.mark.parametrize("step", Step)
 @pytest.mark.parametrize("k", [1, 2])
-def test_a_long_chain_agrees_with_the_exact_law_on_a_small_problem(k: int) -> None:
+def test_a_long_chain_agrees_with_the_exact_law_on_a_small_problem(k: int, step: Step) -> None:
     """k = 1: with the exact sampler. k = 2 of 3: the missing direction has the law of −C, drawn exactly."""
-    matrix = np.diag([4.0, 1.0, 0.0])
+    values = np.array([4.0, 1.0, 0.0])
+    matrix = np.diag(values)
     exact, _ = sample_bingham(matrix if k == 1 else -matrix, RealDraws(), 20_000)
     expected = (exact**2).mean(axis=0) if k == 1 else 1 - (exact**2).mean(axis=0)
-    source = RealDraws()
-    frames = np.array([(gibbs_chain(matrix, k, 12, source) ** 2).sum(axis=0) for _ in range(700)])
+    source, sweeps = RealDraws(), 4 if step is Step.EXACT else 12
+    frames = np.array(
+        [
+            (
+                next(islice(gibbs_chain(values, uniform_frame(k, 3, source), source, step), sweeps - 1, None))
+                ** 2
+            ).sum(axis=0)
+            for _ in range(700)
+        ]
+    )
     for axis in range(3):
         assert mean_rate(frames[:, axis], float(expected[axis])) > level()
 

@@ -77,7 +77,7 @@ class Subspace:
         m, lowest = len(self.others), self.lowest
         variances = 1 / (shift + 2 * self.raised)
         scaled = self.others * variances
-        corrections = np.linalg.solve(scaled @ self.others.T, scaled)
+        corrections: Floats = np.asarray(np.linalg.solve(scaled @ self.others.T, scaled), dtype=np.float64)
         lacking = np.sqrt(2 * (self.raised - self.levels)[lowest])
         columns = -scaled.T @ corrections[:, lowest]
         columns[lowest, np.arange(m)] += variances[lowest]
@@ -91,7 +91,7 @@ class Subspace:
         return Covariance(variances, corrections, factor, float(trace))
 
     def best_shift(self) -> float:
-        """The c at which the trace is 1."""
+        """The c at which the trace is 1, to about 0.001. Any c near it does as well."""
 
         def excess(shift: float) -> float:
             covariance = self.covariance(shift)
@@ -105,7 +105,7 @@ class Subspace:
             return lower
         if excess(upper) <= 0:
             return upper
-        return float(brentq(excess, lower, upper, xtol=1e-7, rtol=1e-12))
+        return float(brentq(excess, lower, upper, xtol=1e-3))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from dpdpca_lab.central.entropy import Floats, RealDraws
 from dpdpca_lab.central.result import CentralResult, check_input
+from dpdpca_lab.mechanisms.noise import FAST
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.privacy.accounting import TAIL_SIGMAS, ceil_sqrt, delta_of_tails, zcdp_rho
-from dpdpca_protocol.privacy.gaussian import discrete_gaussian
 from dpdpca_protocol.privacy.mechanisms import Guarantee
 from dpdpca_protocol.privacy.mechanisms.interface import HONEST_RECORDS, PUBLIC_COUNT
 
@@ -59,7 +59,7 @@ def power_components(
     for _ in range(iterations):
         rounded = np.rint(frame * _FRAME_GRID).astype(np.int64)
         variance = product_noise_variance(rounded, record_bound, rho / iterations)
-        noise = discrete_gaussian(variance, d * k, ceil_sqrt(TAIL_SIGMAS**2 * variance))
+        noise = FAST.gaussian(variance, d * k, ceil_sqrt(TAIL_SIGMAS**2 * variance))
         product = exact_product(second_moment, rounded) + np.array(noise, dtype=object).reshape(d, k)
         frame, _ = np.linalg.qr(_floats(product))
     guarantee = Guarantee(
@@ -83,8 +83,7 @@ def exact_product(moment: NDArray[np.int64], frame: NDArray[np.int64]) -> NDArra
     """
     upper = moment >> _HALF
     lower = moment - (upper << _HALF)
-    product: NDArray[np.object_] = ((upper @ frame).astype(object) << _HALF) + lower @ frame
-    return product
+    return np.array((upper @ frame).astype(object) * 2**_HALF + lower @ frame, dtype=object)
 
 
 def product_noise_variance(frame: NDArray[np.int64], record_bound: int, rho: Fraction) -> Fraction:

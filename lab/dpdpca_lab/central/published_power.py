@@ -124,7 +124,8 @@ def published_iterations(eigenvalues: Floats, k: int) -> int:
     roots = np.sqrt(np.maximum(np.sort(np.asarray(eigenvalues, dtype=np.float64))[::-1], 0.0))
     if not 1 <= k < len(roots) or roots[k - 1] <= roots[k]:
         raise UsageError("bad-argument", "k must be below the number of features, with a gap after it")
-    return math.ceil(roots[k - 1] / (roots[k - 1] - roots[k]) * math.log(len(roots)))
+    ratio = float(roots[k - 1] / (roots[k - 1] - roots[k]))
+    return math.ceil(ratio * math.log(len(roots)))
 
 
 def _check_delta(delta: Fraction) -> None:

@@ -62,8 +62,8 @@ def _least_error(level: float, order: float, bound: float) -> float:
         """The logarithm of one of the two sums, less what is allowed. It falls in b up to b = 1 − a."""
         b = (math.log(-math.expm1(log_b)), log_b)
         above, below = (b, a) if forwards else (a, b)
-        terms = (order * above[i] + (1 - order) * below[i] for i in range(2))
-        return float(np.logaddexp(*terms)) - most
+        first, second = (order * above[i] + (1 - order) * below[i] for i in range(2))
+        return float(np.logaddexp(first, second)) - most
 
     high, found = a[1], _SMALLEST
     for forwards in (True, False):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdpca_lab.mechanisms.wishart import Wishart
+from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.privacy.gaussian import sampler_scale
 from dpdpca_protocol.privacy.gaussian_draws import draw_gaussians
 from dpdpca_protocol.privacy.mechanisms import Mechanism, Quantity, Setting
@@ -38,6 +39,8 @@ def unit_setting(
 
 
 def _gaussian(variance: Fraction, count: int, bound: int) -> list[int]:
+    if bound >= 2**63 - 1:
+        raise UsageError("noise-too-large", "the noise exceeds the 63 bits of the sampler")
     drawn: list[int] = draw_gaussians(sampler_scale(variance), count, bound).tolist()
     return drawn
 

@@ -1,5 +1,6 @@
-"""DPPCA-SVM: private components, then a support vector machine on the projected rows, published without
-noise.
+"""DPPCA-SVM, AG-SVM and MOD-SULQ-SVM: private components, then a classifier that is published without noise.
+
+They differ in the noise on the second moment. The classifier is a support vector machine on projected rows.
 
 The components are private. The classifier is not private: it is trained on Y = X V_k, which is raw data in
 other coordinates, and is released without noise. With the same V_k, one changed row is certain to change (w,
@@ -16,30 +17,45 @@ from sklearn.svm import SVC
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpdpca_lab.mechanisms import Calibration, NoGuarantee, PublishedLaplace
+from dpdpca_lab.mechanisms import (
+    Calibration,
+    ModSulq,
+    NoGuarantee,
+    PublishedGaussian,
+    PublishedLaplace,
+    noise_matrix,
+)
 from dpdpca_lab.tables import EncodedTable, Floats, encode_table
-from dpdpca_protocol.privacy.mechanisms import Laplace, Quantity, Setting
+from dpdpca_protocol.privacy.mechanisms import Gaussian, Laplace, Mechanism, Quantity, Setting
 from dpdpca_protocol.result.components import settle_signs
 from dpdpca_user.estimator import ParameterError, check_numbers, positive_parameter
 
-_UNUSED_DELTA = Fraction(1, 2**40)
-"""Laplace noise spends none of it, but a setting must have one."""
+_MECHANISMS: dict[tuple[str, str], type[Mechanism]] = {
+    ("laplace", Calibration.PROVED): Laplace,
+    ("laplace", Calibration.AS_PUBLISHED): PublishedLaplace,
+    ("gaussian", Calibration.PROVED): Gaussian,
+    ("gaussian", Calibration.AS_PUBLISHED): PublishedGaussian,
+    ("mod-sulq", Calibration.AS_PUBLISHED): ModSulq,
+}
 
 
 class DPPCASVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
-    """Components by Laplace noise on the second moment, then a linear support vector machine on the scores.
+    """Components by noise on the second moment, then a linear support vector machine on the scores.
 
     Args:
         n_components: k; None for all d.
         epsilon: ε of the components.
         bounds: public (lower, upper) for all features, or one such pair for each feature. Required.
         clip_norm: r in half-ranges; None means √d. Noise grows with r².
-        calibration: "proved" for noise with the proved ℓ₁ sensitivity, "as-published" for the paper's 2d.
+        mechanism: "laplace" (DPPCA-SVM), "gaussian" (AG-SVM) or "mod-sulq" (MOD-SULQ-SVM).
+        calibration: "proved" for noise with the proved sensitivity, "as-published" for that of the paper.
+            MOD-SULQ is only as published.
+        delta: δ of the components; None means 1/n². Laplace noise spends none of it.
         C: penalty of the support vector machine.
 
     The second moment is relative to the middle of the bounds and not to the mean of the data, because that
-    mean would have to be private too. The noise is an exact discrete Laplace from the operating system's
-    randomness. There is no `random_state`, and two fits differ.
+    mean would have to be private too. The noise is an exact discrete Laplace or Gaussian from the operating
+    system's randomness. There is no `random_state`, and two fits differ.
 
     Attributes:
         components_: (k, d) private directions in half-ranges.
@@ -56,18 +72,22 @@ class DPPCASVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         epsilon: float = 1.0,
         bounds: Any = None,
         clip_norm: float | None = None,
+        mechanism: str = "laplace",
         calibration: str = "proved",
+        delta: float | None = None,
         C: float = 1.0,
     ) -> None:
         self.n_components = n_components
         self.epsilon = epsilon
         self.bounds = bounds
         self.clip_norm = clip_norm
+        self.mechanism = mechanism
         self.calibration = calibration
+        self.delta = delta
         self.C = C
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fit the components at a cost of ε, and the classifier without any privacy.
+        """Fit the components at a cost of ε and δ, and the classifier without any privacy.
 
         Args:
             X: (n, d) finite numbers in original units.
@@ -84,7 +104,7 @@ class DPPCASVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         k = component_count(self.n_components, rows.shape[1])
         table = encode_table(rows, self.bounds, self.clip_norm)
         mechanism = self._mechanism(table)
-        self.components_ = leading_directions(self._noisy_moment(table, mechanism), k)
+        self.components_ = leading_directions(table.second_moment + self._noise(mechanism), k)
         self.guarantee_ = mechanism.guarantee
         self.classifier_guarantee_ = NoGuarantee(
             "the classifier is trained on raw projections and released without noise"
@@ -110,34 +130,24 @@ class DPPCASVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
     def _project(self, rows: Floats) -> Floats:
         return np.asarray(((rows - self._centre) / self._half_range) @ self.components_.T)
 
-    def _mechanism(self, table: EncodedTable) -> Laplace:
-        try:
-            calibration = Calibration(self.calibration)
-        except ValueError as error:
-            offered = " or ".join(Calibration)
-            raise ParameterError("bad-argument", f"calibration must be {offered}") from error
-        setting = Setting(
-            Quantity.SECOND_MOMENT,
-            table.z.shape[1],
-            table.record_bound,
-            positive_parameter(self.epsilon, "epsilon"),
-            _UNUSED_DELTA,
+    def _mechanism(self, table: EncodedTable) -> Mechanism:
+        rows, d = table.z.shape
+        chosen = _MECHANISMS.get((self.mechanism, self.calibration))
+        if chosen is None:
+            offered = ", ".join(f"{name} {calibration}" for name, calibration in _MECHANISMS)
+            raise ParameterError(
+                "bad-argument", f"mechanism and calibration must be one of these pairs: {offered}"
+            )
+        epsilon = positive_parameter(self.epsilon, "epsilon")
+        delta = (
+            Fraction(1, max(rows, 2) ** 2) if self.delta is None else positive_parameter(self.delta, "delta")
         )
-        chosen = Laplace if calibration is Calibration.PROVED else PublishedLaplace
-        return chosen.calibrated(setting)
+        if delta >= 1:
+            raise ParameterError("bad-argument", "delta must be below 1")
+        return chosen.calibrated(Setting(Quantity.SECOND_MOMENT, d, table.record_bound, epsilon, delta))
 
-    def _noisy_moment(self, table: EncodedTable, mechanism: Laplace) -> Floats:
-        d = table.z.shape[1]
-        upper = np.triu_indices(d)
-        noisy = np.zeros((d, d))
-        drawn = self._draw(mechanism)
-        noisy[upper] = [
-            int(value) + noise for value, noise in zip(table.moments.second_moment[upper], drawn, strict=True)
-        ]
-        return noisy + np.triu(noisy, 1).T
-
-    def _draw(self, mechanism: Laplace) -> list[int]:
-        return mechanism.draw_triangle(1)
+    def _noise(self, mechanism: Mechanism) -> Floats:
+        return noise_matrix(mechanism)
 
 
 def leading_directions(matrix: Floats, k: int) -> Floats:

@@ -14,8 +14,7 @@ from dpdpca_lab.central.bounds import (
     ppca_records,
     wishart_utility,
 )
-from dpdpca_lab.central.entropy import RealDraws
-from dpdpca_lab.central.result import captured_energy, explained_rank, subspace_errors
+from dpdpca_lab.central.result import captured_energy
 from dpdpca_lab.mechanisms import Wishart, noise_matrix, unit_setting
 from dpdpca_lab.mechanisms.modsulq import modsulq_scale
 from dpdpca_lab.pipelines.dppca_svm import leading_directions
@@ -87,26 +86,3 @@ def test_captured_variance_falls_by_no_more_than_the_derived_bound(epsilon: str)
         found = leading_directions(moment + noise, k)
         lost = captured_energy(np.eye(d)[:k], moment) - captured_energy(found, moment)
         assert -1e-9 <= lost <= captured_loss_bound(noise, k)
-
-
-def test_errors_of_subspaces(draws: RealDraws) -> None:
-    frame, _ = np.linalg.qr(draws.normals(6, 4))
-    one, other = frame.T[:2], frame.T[2:]
-    turned = np.array([[0.6, 0.8], [-0.8, 0.6]]) @ one
-    assert subspace_errors(turned, one).frobenius_squared == pytest.approx(0, abs=1e-12)
-    assert subspace_errors(one, other).frobenius_squared == pytest.approx(4)
-    assert subspace_errors(one, other).operator_squared == pytest.approx(1)
-    mixed = np.vstack([one[0], 0.6 * one[1] + 0.8 * other[0]])
-    errors, apart = subspace_errors(mixed, one), mixed.T @ mixed - one.T @ one
-    assert errors.frobenius_squared == pytest.approx(np.linalg.norm(apart) ** 2)
-    assert errors.operator_squared == pytest.approx(np.linalg.norm(apart, 2) ** 2) == pytest.approx(0.64)
-
-
-def test_the_rank_of_a_share() -> None:
-    values = np.array([1.0, 5.0, 3.0, 1.0])
-    assert [explained_rank(values, share) for share in (0.5, 0.51, 0.8, 0.81, 1.0)] == [1, 2, 2, 3, 4]
-    for wrong in (0.0, 1.1, -1.0):
-        with pytest.raises(UsageError):
-            explained_rank(values, wrong)
-    with pytest.raises(UsageError):
-        explained_rank(np.zeros(3), 0.5)

@@ -99,7 +99,7 @@ def test_every_compared_mechanism_gives_orthonormal_directions() -> None:
 
     table = encode_table(np.eye(6)[np.arange(40) % 6] - 0.5, (-1.0, 1.0))
     for _, guarantee, directions in comparison.COMPARED:
-        vectors = directions(table, Fraction(5), Fraction(1, 10**6))
+        vectors = directions(table, Fraction(5), Fraction(1, 10**6), 5)
         assert vectors.shape == (5, 6)
         assert np.allclose(vectors @ vectors.T, np.eye(5))
         assert guarantee

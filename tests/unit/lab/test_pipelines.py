@@ -3,6 +3,7 @@
 `NoiselessSVM` takes the noise out inside this file only, so that checks which compare two fits can run.
 """
 
+import math
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -14,8 +15,8 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from dpdpca_lab.mechanisms import NoGuarantee
-from dpdpca_lab.pipelines import DPPCASVM, PCADPSVM
-from dpdpca_lab.tables import EncodedTable
+from dpdpca_lab.pipelines import DPPCASVM, PCADPSVM, ClassScores, class_scores
+from dpdpca_lab.pipelines.pca_dpsvm import noisy_normal_epsilon, published_output_scale
 from dpdpca_protocol.privacy.accounting import delta_of_tails
 from dpdpca_protocol.privacy.mechanisms.interface import Mechanism
 from dpdpca_user.estimator import ParameterError
@@ -49,8 +50,8 @@ def case_name(value: Any) -> str:
 
 
 class NoiselessSVM(DPPCASVM):
-    def _draw(self, mechanism: Mechanism) -> list[int]:
-        return [0] * len(mechanism.draw_triangle(1))
+    def _noise(self, mechanism: Mechanism) -> NDArray[np.float64]:
+        return np.zeros_like(super()._noise(mechanism))
 
 
 class NoiselessDPSVM(PCADPSVM):
@@ -107,6 +108,64 @@ def test_the_published_constant_says_what_it_gives(tumours: Tumours) -> None:
     assert float(fitted.guarantee_.epsilon) == pytest.approx(5 * 27**0.5 / 12)
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "calibration", "real"),
+    [("gaussian", "proved", 1.0), ("gaussian", "as-published", 1.214), ("mod-sulq", "as-published", 0.136)],
+)
+def test_other_noise_on_the_moment(tumours: Tumours, mechanism: str, calibration: str, real: float) -> None:
+    """AG-SVM and MOD-SULQ-SVM, at δ = 1/n² unless another one is given."""
+    rows, labels, bounds = tumours
+    terms: dict[str, Any] = {"bounds": bounds, "mechanism": mechanism, "calibration": calibration}
+    fitted = DPPCASVM(2, **terms).fit(rows, labels)
+    assert isinstance(fitted.classifier_guarantee_, NoGuarantee)
+    delta = Fraction(1, len(rows) ** 2)
+    assert float(fitted.guarantee_.epsilon) == pytest.approx(real, rel=0.01)
+    assert 0 <= fitted.guarantee_.delta - delta < delta / 1000
+    given = DPPCASVM(2, delta=0.01, **terms).fit(rows, labels)
+    assert float(given.guarantee_.delta) == pytest.approx(0.01)
+    exact = DPPCASVM(2, epsilon=1e5, **terms).fit(rows, labels).score(rows, labels)
+    assert exact > 0.85
+
+
+def test_the_published_scale_of_the_output() -> None:
+    assert published_output_scale(3500, 166, 1.5) == pytest.approx(774_667, rel=1e-6)
+    assert published_output_scale(3500, 20, 1.5) == pytest.approx(93_333.3, rel=1e-6)
+    assert published_output_scale(3500, 20, 1.5, 2.0) == pytest.approx(2 * 93_333.3, rel=1e-6)
+    assert noisy_normal_epsilon(20, 166, 1.5) == pytest.approx(1.5 * math.sqrt(20) / 166)
+    # θ of theorem 3 compares this scale with that on a covariance matrix, 2d/(nε): 1/(Cn²), whatever d and ε.
+    for d, epsilon in ((166, 1.5), (20, 0.1)):
+        theta = 2 * d / (3500 * epsilon) / published_output_scale(3500, d, epsilon)
+        assert theta == pytest.approx(8.16327e-8, rel=1e-6)
+
+
+def test_which_scale_pca_dpsvm_takes(tumours: Tumours) -> None:
+    rows, labels = tumours[0] / tumours[2][:, 1], tumours[1]
+
+    class UnitNoise(PCADPSVM):
+        def _laplace(self, count: int) -> NDArray[np.float64]:
+            return np.ones(count)
+
+    def scale(**terms: Any) -> float:
+        noisy, plain = (
+            kind(2, epsilon=0.5, **terms).fit(rows, labels) for kind in (UnitNoise, NoiselessDPSVM)
+        )
+        return float((noisy.coef_ - plain.coef_)[0, 0])
+
+    assert scale() == pytest.approx(published_output_scale(len(rows), 6, 0.5))
+    assert scale(dimension="k") == pytest.approx(published_output_scale(len(rows), 2, 0.5))
+    fitted = NoiselessDPSVM(2).fit(rows, labels)
+    reach = np.linalg.norm(fitted.scores(rows), axis=1).max()
+    assert scale(calibration="rubinstein-2012", C=0.5) == pytest.approx(4 * 0.5 * reach * 2**0.5 / 0.5)
+
+
+def test_precision_recall_and_f1() -> None:
+    scores = class_scores([0, 0, 1, 1, 2], [0, 1, 1, 1, 0])
+    assert scores.precision == pytest.approx(0.3889, abs=6e-5)
+    assert scores.recall == pytest.approx(0.5)
+    assert scores.f1 == pytest.approx(0.4333, abs=6e-5)
+    assert class_scores(["a", "b"], ["a", "b"]) == ClassScores(1, 1, 1)
+
+
 def test_without_noise_it_is_a_support_vector_machine_on_components(tumours: Tumours) -> None:
     rows, labels, bounds = tumours
     fitted = NoiselessSVM(3, bounds=bounds).fit(rows, labels)
@@ -121,8 +180,8 @@ def test_one_changed_row_changes_the_released_classifier_for_certain(tumours: Tu
     rows, labels, bounds = tumours
 
     class FixedComponents(DPPCASVM):
-        def _noisy_moment(self, table: EncodedTable, mechanism: Mechanism) -> NDArray[np.float64]:
-            return np.diag(np.arange(6.0))
+        def _noise(self, mechanism: Mechanism) -> NDArray[np.float64]:
+            return np.diag(np.arange(6.0)) * 2.0**80
 
     other = rows.copy()
     other[0] = rows[labels == 1].mean(axis=0)
@@ -162,6 +221,12 @@ def test_one_changed_row_changes_what_pca_dpsvm_releases_for_certain(tumours: Tu
         (DPPCASVM(2, bounds=(0, 1), clip_norm=3), "clip_norm"),
         (DPPCASVM(2, bounds=(0, 1), clip_norm=float("nan")), "clip_norm"),
         (DPPCASVM(2, bounds=(0, 1), calibration="best"), "calibration"),
+        (DPPCASVM(2, bounds=(0, 1), mechanism="wishart"), "mechanism"),
+        (DPPCASVM(2, bounds=(0, 1), mechanism="mod-sulq"), "calibration"),
+        (DPPCASVM(2, bounds=(0, 1), delta=1.0), "delta"),
+        (DPPCASVM(2, bounds=(0, 1), delta=0.0), "delta"),
+        (PCADPSVM(calibration="proved"), "calibration"),
+        (PCADPSVM(dimension="n"), "dimension"),
         (PCADPSVM(0), "n_components"),
         (PCADPSVM(epsilon=-1), "epsilon"),
     ],

@@ -188,11 +188,6 @@ def test_the_root_in_the_proof_of_modsulq_and_its_real_epsilon(d: int, root: flo
     )
 
 
-def test_sulq_itself() -> None:
-    """The sentence on the page: √8·d·ln(d/δ)/(nε) on every entry, above and below the diagonal."""
-    assert math.sqrt(8) * 10 * math.log(10 / 1e-6) == pytest.approx(455.889, rel=1e-6)
-
-
 def test_modsulq_is_sound_on_every_quantity() -> None:
     for quantity in ModSulq.quantities:
         assert ModSulq.calibrated(setting(quantity)).guarantee.epsilon < 1
