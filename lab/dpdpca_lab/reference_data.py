@@ -270,8 +270,10 @@ def _of_arrays(
     with np.load(path, allow_pickle=False) as arrays:
         rows, labels = arrays[member], arrays[label]
     taken = _spread_out(len(rows), limit)
-    whole = np.ascontiguousarray(rows[taken], dtype=np.float32 if divisor == 1 else np.float64)
-    return whole if divisor == 1 else whole / divisor, labels[taken].astype(np.int64)
+    classes = labels[taken].astype(np.int64)
+    if divisor == 1:
+        return np.ascontiguousarray(rows[taken], dtype=np.float32), classes
+    return np.ascontiguousarray(rows[taken], dtype=np.float64) / divisor, classes
 
 
 def _by_maximum(columns: dict[str, Any], coded: set[str]) -> NDArray[np.float32]:

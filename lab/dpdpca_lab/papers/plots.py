@@ -15,7 +15,7 @@ from dpdpca_lab.papers.tables import Row, epsilon_words
 
 _COLOURS = {
     Family.OURS: ("#08306b", "#2171b5", "#41ab5d", "#006d2c", "#54278f", "#6baed6"),
-    Family.PUBLISHED: ("#d94801", "#a63603", "#fd8d3c", "#7f2704"),
+    Family.PUBLISHED: ("#d94801", "#a63603", "#fd8d3c", "#7f2704", "#e6a700", "#8c6d1f"),
     Family.NO_GUARANTEE: ("#b30000", "#c51b8a", "#e34a33", "#7a0177"),
     Family.BOUND: ("#999999",),
 }
@@ -31,6 +31,7 @@ def save(experiment: Experiment, rows: Sequence[Row], svg: Path, png: Path) -> N
     with matplotlib.rc_context({"svg.hashsalt": experiment.name, "svg.fonttype": "none", "font.size": 9}):
         figure = _figure(experiment, [row for row in rows if row.measure == experiment.plot.measure])
         figure.savefig(svg, metadata={"Date": None, "Creator": None})
+        figure.set_layout_engine("none")  # it stays as it is: a second layout would take a second
         figure.savefig(png, dpi=120)
 
 

@@ -102,7 +102,8 @@ def from_csv(text: str) -> list[Row]:
 def as_markdown(experiment: Experiment, rows: Sequence[Row]) -> str:
     """The drawn measure: a table for each panel, a row for each line, at most seven values of the axis."""
     drawn = [row for row in rows if row.measure == experiment.plot.measure]
-    parts = [f"{experiment.plot.label}, by {experiment.axis.label}; mean ± standard deviation."]
+    spread = "; mean ± standard deviation" if any(row.repetitions > 1 for row in drawn) else ""
+    parts = [f"{experiment.plot.label}, by {experiment.axis.label}{spread}."]
     for panel in dict.fromkeys(row.panel for row in drawn):
         inside = [row for row in drawn if row.panel == panel]
         columns = _columns(experiment, list(dict.fromkeys(row.x for row in inside)))
@@ -163,15 +164,14 @@ def _columns(experiment: Experiment, values: list[X]) -> list[X]:
 
 
 def _table(columns: Sequence[X], rows: Sequence[Row]) -> list[str]:
-    lines = [
-        f"| line | guarantee | real ε | {' | '.join(_text(x) for x in columns)} |",
-        "|---|---|---|" + "---|" * len(columns),
-    ]
+    has_guarantees = any(row.guarantee for row in rows)
+    heads = ["line", *(("guarantee", "real ε") if has_guarantees else ()), *map(_text, columns)]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for name in dict.fromkeys(row.line for row in rows):
         mine = [row for row in rows if row.line == name]
         at = {row.x: _with_spread(row) for row in mine}
-        cells = [name, mine[0].guarantee or "–", epsilon_words(mine), *(at.get(x, "–") for x in columns)]
-        lines.append(f"| {' | '.join(cells)} |")
+        about = (mine[0].guarantee or "–", epsilon_words(mine)) if has_guarantees else ()
+        lines.append(f"| {' | '.join([name, *about, *(at.get(x, '–') for x in columns)])} |")
     return lines
 
 
@@ -183,7 +183,7 @@ def _with_spread(row: Row) -> str:
 def _text(value: X) -> str:
     if isinstance(value, str):
         return value
-    return f"{value:.0f}" if value == int(value) and abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
 
 
 def _cell(value: object) -> str:

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dpdpca_lab.papers import plots, tables
+from dpdpca_lab.papers import tables
 from dpdpca_lab.papers.cells import cells_of
 from dpdpca_lab.papers.commands import run_and_write
 from dpdpca_lab.papers.declared import Experiment, experiments
@@ -30,8 +30,3 @@ def test_an_experiment_has_a_finite_table_and_a_plot(experiment: Experiment, tmp
     assert json.loads(stem.with_suffix(".json").read_text())["experiment"] == experiment.name
     ElementTree.parse(stem.with_suffix(".svg"))
     assert stem.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
-    again = tmp_path / "again.svg"
-    plots.save(
-        experiment, tables.from_csv(stem.with_suffix(".csv").read_text()), again, tmp_path / "again.png"
-    )
-    assert again.stat().st_size > 1000

@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 from dpdpca_cli import main as cli
 from dpdpca_lab import papers
 from dpdpca_lab.commands import app
-from dpdpca_lab.papers import methods
+from dpdpca_lab.papers import methods, plots, tables
 from dpdpca_lab.papers.cells import cells_of
 from dpdpca_lab.papers.declared import Axis, Experiment, Line, Panel, Plot, Terms, experiments, find, parse
+from dpdpca_lab.papers.methods import Family
 from dpdpca_lab.papers.runner import CELLS, key, run
 from dpdpca_protocol.errors import IntegrityError, UsageError
 
@@ -235,3 +236,26 @@ def test_the_command_says_what_it_took_where_data_is_missing(tmp_path: Path) -> 
     facts = json.loads((out / "css13-table1-quick.json").read_text())
     assert "stand-in" in facts["panels"]["kddcup"]["origin"]
     assert facts["quick"] is True
+
+
+def test_the_same_rows_give_the_same_plot_and_the_csv_keeps_them(tmp_path: Path) -> None:
+    rows = tables.rows_of(run(SMALL, None, tmp_path, quick=True))
+    read = tables.from_csv(tables.as_csv(rows))
+    assert [(row.line, row.family, row.x, row.measure) for row in read] == [
+        (row.line, row.family, row.x, row.measure) for row in rows
+    ]
+    assert [row.mean for row in read] == pytest.approx([row.mean for row in rows], rel=1e-5)
+    for name in ("one", "two"):
+        plots.save(SMALL, read, tmp_path / f"{name}.svg", tmp_path / f"{name}.png")
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+def test_the_real_epsilon_of_a_line_in_words() -> None:
+    def row(claimed: float | None, real: float | None) -> tables.Row:
+        return tables.Row("p", "l", Family.PUBLISHED, "g", 1.0, "m", 0.5, 0.0, 1, claimed, real)
+
+    assert tables.epsilon_words([row(None, None)]) == "–"
+    assert tables.epsilon_words([row(1, 1), row(2, 2)]) == "as claimed"
+    assert tables.epsilon_words([row(1, 3.511), row(0.5, 0.8)]) == "1.6 to 3.5 × claimed"
+    assert tables.epsilon_words([row(1, 0.0001)]) == "below 0.01 × claimed"
+    assert tables.epsilon_words([row(1, float("inf"))]) == "none"
