@@ -66,12 +66,12 @@ def rows_of(results: Iterable[Result]) -> list[Row]:
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """All rows. Numbers have six digits; an infinite ε is `inf`."""
+    """All rows. Measured values have six digits; an infinite ε is `inf`."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(Row.__dataclass_fields__)
     for row in rows:
-        writer.writerow([_cell(value) for value in asdict(row).values()])
+        writer.writerow([_cell(value, 12 if name == "x" else 6) for name, value in asdict(row).items()])
     return text.getvalue()
 
 
@@ -186,10 +186,10 @@ def _text(value: X) -> str:
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, digits: int) -> str:
     if value is None:
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
 def _number_or_text(text: str) -> X:
