@@ -46,7 +46,7 @@ class Split:
     """Training rows with their sums, and test rows. Classes are 0 and 1."""
 
     train: Problem
-    test: NDArray[np.floating]
+    test: Floats
     labels: Labels
 
 
