@@ -121,6 +121,7 @@ def _problem(name: str, recipe: str, folder: Path | None, quick: bool, records: 
     return Problem(rows, labels, total, moment, is_centred, levels[::-1], columns[:, ::-1].T, whole.origin)
 
 
+@lru_cache(maxsize=1)
 def _records(name: str, folder: Path | None, limit: int | None) -> Records:
     if name in _SYNTHETIC:
         rows, labels = _SYNTHETIC[name]()
