@@ -11,7 +11,7 @@ IN_MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000
 # A test that hangs says where, and fails.
 NO_HANG := -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true
 
-.PHONY: demo test nightly test-system test-pythons look-pythons lint audit bench docs reference vectors clean
+.PHONY: demo test nightly test-system test-pythons look-pythons lint audit bench experiments docs reference vectors clean
 
 demo: .venv/demo.stamp ## a whole study between five processes on this machine
 	$(BIN)/dpdpca demo
@@ -33,6 +33,11 @@ look-pythons: ## PYTHONS again: a fresh environment from the lock, all imports, 
 
 bench: .venv/dev.stamp ## each phase beside its floor and beside phe: half a minute on one core
 	$(BIN)/python -m dpdpca_lab.benchmarks.growth short
+
+experiments: .venv/lab.stamp ## the papers' experiments in full, into docs/papers; then `make reference` writes their page
+	$(BIN)/dpdpca experiments run papers --out build/experiments
+	mkdir -p docs/papers
+	cp build/experiments/*.csv build/experiments/*.json build/experiments/*.svg docs/papers/
 
 lint: .venv/dev.stamp ## format, rules, types, and which package may import which
 	$(BIN)/ruff format --check .

@@ -13,6 +13,7 @@ compile() { # compile EXTRA: one lock, with hashes and without the address of an
 
 compile dev "$@"
 compile demo --constraint requirements/dev.txt "$@"
+compile lab --constraint requirements/dev.txt "$@"
 
 tool() { # tool NAME REQUIREMENT: one lock of a tool that has an environment of its own
     echo "$2" |

@@ -73,7 +73,9 @@ PARTS = {
         "bench",
     ),
     "experiments": Part(
-        "Run small experiments on mechanisms of the literature.", ("dpdpca_lab.commands",), "lab"
+        "Run the experiments of the papers again, and small ones on their mechanisms.",
+        ("dpdpca_lab.commands",),
+        "lab",
     ),
     "demo": Part(
         "Run a whole study on this machine, with real data.",

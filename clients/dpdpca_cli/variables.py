@@ -23,7 +23,7 @@ _OTHERS: Final = frozenset(
         "DPDPCA_OWNER_HOME",
         "DPDPCA_OWNER_PASSPHRASE_FILE",
         "DPDPCA_OWNER_WITNESS",
-        "DPDPCA_REFERENCE_DATA",  # used by the project's tests
+        "DPDPCA_REFERENCE_DATA",  # read by the experiments and the tests
         "DPDPCA_USER_SERVICE_URL",
         "DPDPCA_USER_TOKEN_FILE",
     }

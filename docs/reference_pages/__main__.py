@@ -4,7 +4,17 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from reference_pages import commands, messages, problems, python_api, requests, rest, settings, terms
+from reference_pages import (
+    commands,
+    messages,
+    papers,
+    problems,
+    python_api,
+    requests,
+    rest,
+    settings,
+    terms,
+)
 
 FOLDER = Path(__file__).resolve().parents[1] / "reference"
 PAGES: dict[str, Callable[[], str]] = {
@@ -21,6 +31,7 @@ PAGES: dict[str, Callable[[], str]] = {
 _MARK = "<!-- Written by `make reference` from the code: do not edit. -->\n\n"
 
 
+PAPERS = FOLDER.parent / "papers.md"
 SPECIFICATION = FOLDER.parent / "spec.md"
 _GENERATED: dict[str, Callable[[], str]] = {"requests": requests.section, "messages": messages.section}
 """Parts of the specification, between two marks that name them."""
@@ -30,6 +41,11 @@ def written(name: str) -> str:
     """The page as the code generates it."""
     mark = _MARK if name.endswith(".md") else ""
     return f"{mark}{PAGES[name]().rstrip()}\n"
+
+
+def papers_page() -> str:
+    """The page on the papers, from the declared experiments and the results beside it."""
+    return f"{_MARK}{papers.page().rstrip()}\n"
 
 
 def completed(specification: str) -> str:
@@ -49,6 +65,8 @@ def main() -> None:
     for name in PAGES:
         (FOLDER / name).write_text(written(name), encoding="utf-8")
         sys.stdout.write(f"docs/reference/{name}\n")
+    PAPERS.write_text(papers_page(), encoding="utf-8")
+    sys.stdout.write("docs/papers.md\n")
     SPECIFICATION.write_text(completed(SPECIFICATION.read_text(encoding="utf-8")), encoding="utf-8")
     sys.stdout.write("docs/spec.md\n")
 

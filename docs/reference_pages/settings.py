@@ -15,7 +15,7 @@ CLIENT_VARIABLES = {
     "DPDPCA_DATA_URL": "Database URL of an owner's records, used with `--query`.",
     "DPDPCA_USER_SERVICE_URL": "Address of the data user's service, for its commands and for Python.",
     "DPDPCA_USER_TOKEN_FILE": "File with the service's bearer token, if it is not in the data user's folder.",
-    "DPDPCA_REFERENCE_DATA": "Folder with reference data sets, for the project's own tests.",
+    "DPDPCA_REFERENCE_DATA": "Folder with the larger reference data sets, for experiments and tests.",
 }
 """The variables that clients read. A test compares the names with the code."""
 

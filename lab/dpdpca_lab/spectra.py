@@ -6,20 +6,18 @@ scaling as public.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpdpca_lab.central.entropy import Floats
-from dpdpca_lab.reference_data import COVTYPE, INSURANCE, read_columns
+from dpdpca_lab.reference_data import COVTYPE, INSURANCE, KDDCUP, load
 from dpdpca_lab.tables import encode_table
+from dpdpca_protocol.errors import InputError
 
 Row = tuple[str, str, float, float | None]
 
 _CHUNK = 50_000
-_CODED = ("MOSTYPE", "MGEMLEEF", "MOSHOOFD", "MGODRK", "PWAPART")
-"""The features of the insurance set whose numbers are codes. With one column for each code, the set has 150
-columns, as in the paper."""
 
 
 def bundled_spectra() -> Iterator[Row]:
@@ -52,45 +50,37 @@ def bundled_spectra() -> Iterator[Row]:
 
 
 def reference_spectra(folder: Path) -> Iterator[Row]:
-    """Reference values of the larger sets, read from Parquet files in `folder`.
+    """Reference values of the larger sets, read from files in `folder`.
 
     Raises:
         InputError: a file is missing.
     """
+    for file in (COVTYPE, INSURANCE, KDDCUP):
+        if not (folder / file).is_file():
+            raise InputError(
+                "no-such-file", f"{file} is not in this folder", "give the folder that contains this file"
+            )
     yield from _forests(folder)
-    yield from _insurance(folder)
-    yield from _intrusions(folder)
+    yield from _uncentred(folder, "insurance", 18.934259, (0.356000, 0.029879, 0.028251, 0.022013), 0.6415)
+    yield from _uncentred(folder, "kddcup", 13.000419, (0.477638, 0.111498, 0.051406, 0.024947), 0.6930)
 
 
 def _forests(folder: Path) -> Iterator[Row]:
-    columns = read_columns(folder / COVTYPE, drop=("Cover_Type",))
-    rows = np.column_stack([_numbers(column) for column in columns.values()])
-    rows -= rows.mean(axis=0)
-    moment, largest = _moment(rows)
+    rows = load("covtype", folder).rows
+    rows = rows - rows.mean(axis=0)
+    moment, largest = moment_of(rows)
     name = f"covtype, {rows.shape[1]} columns"
     yield name, "largest norm", float(largest**0.5), 5745.310396
     known = (1711.651, 797.31502, 47.176829, 22.532248, 8.0541061)
     yield from _against(name, moment * len(rows), known, 2588.92)
 
 
-def _insurance(folder: Path) -> Iterator[Row]:
-    columns = read_columns(folder / INSURANCE, drop=("CARAVAN", "split"))
-    coded = {name: column for name, column in columns.items() if name in _CODED}
-    rows = _by_maximum(coded, {name: _numbers(c) for name, c in columns.items() if name not in coded})
-    name = f"insurance, {rows.shape[1]} columns"
-    moment, largest = _moment(rows)
-    yield name, "largest squared norm", largest, 18.934259
-    yield from _against(name, moment, (0.356000, 0.029879, 0.028251, 0.022013), 0.6415)
-
-
-def _intrusions(folder: Path) -> Iterator[Row]:
-    columns = read_columns(folder / "kddcup99_10pct.parquet", drop=("label",))
-    text = {name: column for name, column in columns.items() if _is_text(column)}
-    rows = _by_maximum(text, {name: _numbers(c) for name, c in columns.items() if name not in text})
-    name = f"kddcup, {rows.shape[1]} columns"
-    moment, largest = _moment(rows)
-    yield name, "largest squared norm", largest, 13.000419
-    yield from _against(name, moment, (0.477638, 0.111498, 0.051406, 0.024947), 0.6930)
+def _uncentred(folder: Path, name: str, norm: float, known: tuple[float, ...], trace: float) -> Iterator[Row]:
+    rows = load(name, folder).rows
+    moment, largest = moment_of(rows)
+    name = f"{name}, {rows.shape[1]} columns"
+    yield name, "largest squared norm", largest, norm
+    yield from _against(name, moment, known, trace)
 
 
 def _against(name: str, moment: Floats, known: tuple[float, ...], trace: float) -> Iterator[Row]:
@@ -100,32 +90,7 @@ def _against(name: str, moment: Floats, known: tuple[float, ...], trace: float) 
     yield name, "trace", float(values.sum()), trace
 
 
-def _is_text(column: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_dictionary(column.type) or pa.types.is_string(column.type))
-
-
-def _numbers(column: Any) -> Floats:
-    return np.asarray(column.to_numpy(), dtype=np.float64)
-
-
-def _by_maximum(coded: dict[str, Any], numbers: dict[str, Floats]) -> Floats:
-    """(n, d) float32: codes become a 0/1 column for each value; other columns are divided by their maximum.
-
-    Columns that are empty are left out.
-    """
-    parts: list[Any] = []
-    for column in numbers.values():
-        if column.max() > 0:
-            parts.append((column / column.max()).astype(np.float32))
-    for column in coded.values():
-        values = np.asarray(column.to_pylist())
-        parts.extend((values == level).astype(np.float32) for level in np.unique(values))
-    return np.column_stack(parts)
-
-
-def _moment(rows: Any) -> tuple[Floats, float]:
+def moment_of(rows: NDArray[np.floating]) -> tuple[Floats, float]:
     """XᵀX/n after dividing all rows by the largest norm, and the square of that norm."""
     total = np.zeros((rows.shape[1], rows.shape[1]))
     largest = 0.0

@@ -1,10 +1,8 @@
 """Real tables for tests of usefulness, and randomness that repeats.
 
-The larger sets are not part of this repository: they are Parquet files in the folder that the variable
-DPDPCA_REFERENCE_DATA names, else in `shared/data` beside the checkout. Tests that want one skip without it.
+The loader is that of the lab. Tests that want one of the larger sets skip where it is missing.
 """
 
-import os
 import random
 from collections.abc import Callable
 from functools import wraps
@@ -21,8 +19,6 @@ from dpdpca_protocol.errors import InputError
 __all__ = ["Floats", "Seeded", "Table", "covtype", "digits", "in_half_ranges", "insurance", "musk", "terrain"]
 
 Floats = NDArray[np.float64]
-
-_BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 
 class Seeded:
@@ -48,7 +44,7 @@ def _if_here(load: Callable[[Path], Table]) -> Callable[[], Table]:
     @wraps(load)
     def loaded() -> Table:
         try:
-            return load(Path(os.environ.get("DPDPCA_REFERENCE_DATA") or _BESIDE))
+            return load(reference_data.reference_folder() or Path("nowhere"))
         except InputError as error:
             pytest.skip(f"{error.problem}: DPDPCA_REFERENCE_DATA names the folder that has it")
 

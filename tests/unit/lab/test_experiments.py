@@ -12,6 +12,7 @@ from dpdpca_cli import main as cli
 from dpdpca_lab import comparison
 from dpdpca_lab.commands import app
 from dpdpca_lab.experiments import EXPERIMENTS, find_experiment
+from dpdpca_lab.papers.declared import experiments
 from dpdpca_protocol.errors import UsageError
 
 
@@ -32,9 +33,12 @@ def table_of(name: str) -> list[Any]:
 
 def test_the_list_names_every_experiment() -> None:
     listed = run_json("list")["experiments"]
-    assert [entry["name"] for entry in listed] == [experiment.name for experiment in EXPERIMENTS]
+    statements = [entry["name"] for entry in listed if entry["group"] == "statements"]
+    assert statements == [experiment.name for experiment in EXPERIMENTS]
+    papers = [entry["name"] for entry in listed if entry["group"] == "papers"]
+    assert papers == [experiment.name for experiment in experiments()]
     text = CliRunner().invoke(app, ["list"]).stdout
-    assert text.count("\n") == len(EXPERIMENTS)
+    assert text.count("\n") == len(EXPERIMENTS) + len(experiments()) + 2
     assert "sn-support" in text
 
 

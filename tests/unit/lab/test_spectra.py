@@ -26,7 +26,8 @@ def test_small_real_sets_have_the_known_figures() -> None:
 def folder(tmp_path: Path) -> Path:
     """The bundled terrain records under the name of the whole set, and two small tables of other shapes."""
     bundled = pq.read_table(files("dpdpca_cli.demo") / "data" / "forest.parquet")
-    pq.write_table(bundled, tmp_path / "covtype_sample20k.parquet")
+    labelled = bundled.append_column("Cover_Type", pa.array([1] * len(bundled)))
+    pq.write_table(labelled, tmp_path / "covtype_sample20k.parquet")
     codes = {
         "MOSTYPE": [1, 2, 2],
         "MGEMLEEF": [1, 1, 1],

@@ -1,0 +1,203 @@
+"""What is measured at one point of an experiment."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from dpdpca_lab.central.result import captured_energy, explained_rank, subspace_errors
+from dpdpca_lab.papers.accuracy import classifier, scored, split_of
+from dpdpca_lab.papers.asymptotics import LINES, subspace_error
+from dpdpca_lab.papers.cells import Cell
+from dpdpca_lab.papers.declared import Option
+from dpdpca_lab.papers.formulas import formula
+from dpdpca_lab.papers.methods import NO_DELTA, Family, Point, method
+from dpdpca_lab.papers.prepared import Problem, problem
+from dpdpca_protocol.errors import UsageError
+
+Values = dict[str, tuple[float, ...]]
+_QUICK_DRAWS = 20
+_SHORT: dict[str, Option] = {"burn_in": 5, "sweeps": 5}
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one cell gave.
+
+    Attributes:
+        values: by measure, one value for each repetition.
+        label, family, guarantee: of the method.
+        claimed, real: ε; None where it has no meaning. `real` is infinite without any guarantee.
+        facts: n, d, k, and where the rows come from; empty for formulas.
+        seconds: of the processor.
+    """
+
+    values: Values
+    label: str
+    family: Family
+    guarantee: str = ""
+    claimed: float | None = None
+    real: float | None = None
+    facts: Mapping[str, int | str] | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A kind of measurement.
+
+    Attributes:
+        run: measures a cell.
+        versions: all that decides about the values of a cell, but its data.
+        is_light: whether a cell takes less time than to start a process.
+    """
+
+    run: Callable[[Cell, Path | None], Measured]
+    versions: Callable[[Cell], tuple[int, ...]]
+    is_light: bool = False
+
+
+def measure(name: str) -> Measure:
+    """The measure with this name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in MEASURES:
+        raise UsageError(
+            "unknown-measure", f"there is no measure {name!r}; the measures are {', '.join(MEASURES)}"
+        )
+    return MEASURES[name]
+
+
+def run_cell(cell: Cell, folder: Path | None) -> Measured:
+    """What the cell measures. A worker process may call this."""
+    begin = time.process_time()
+    measured = measure(cell.measure).run(cell, folder)
+    return replace(measured, seconds=time.process_time() - begin)
+
+
+def point_of(cell: Cell, table: Problem) -> Point:
+    """The terms of a cell, with δ for the table's number of records. A quick run has short chains."""
+    options = cell.line.options | (_SHORT if cell.quick else {})
+    return Point(Fraction(str(cell.epsilon)), _delta(cell.delta, table.n), min(cell.k, table.d), options)
+
+
+def _delta(declared: float | str | None, n: int) -> Fraction:
+    if declared is None:
+        return NO_DELTA
+    if declared == "1/n^2":
+        return Fraction(1, n * n)
+    return Fraction(9, 10 * n) if declared == "0.9/n" else Fraction(str(declared))
+
+
+def table_of(cell: Cell, folder: Path | None) -> Problem:
+    return problem(cell.panel, folder, cell.quick, cell.records)
+
+
+def _directions(cell: Cell, folder: Path | None) -> Measured:
+    """Energy of the directions, and their distance from the best.
+
+    `energy` is q_F = tr V A Vᵀ for A a mean over the rows; `captured` is its share of the most that k
+    directions can have; `ratio` is its share of tr A; `distance` is ‖P − P*‖_F².
+    """
+    table, chosen = table_of(cell, folder), method(cell.line.method)
+    point = point_of(cell, table)
+    matrix = table.target / table.n
+    best, most, trace = table.axes[: point.k], table.levels[: point.k].sum(), table.levels.sum()
+    if chosen.draws is None:
+        energy: tuple[float, ...] = (point.k / table.d * float(trace),)
+        distances: tuple[float, ...] = (2 * (point.k - point.k**2 / table.d),)
+    else:
+        drawn = list(islice(chosen.draws(table, point), cell.repetitions if chosen.repeats else 1))
+        energy = tuple(captured_energy(vectors, matrix) for vectors in drawn)
+        distances = tuple(subspace_errors(vectors, best).frobenius_squared for vectors in drawn)
+    return Measured(
+        {
+            "energy": energy,
+            "captured": tuple(value / float(most) for value in energy),
+            "ratio": tuple(value / float(trace) for value in energy),
+            "distance": distances,
+        },
+        chosen.label,
+        chosen.family,
+        chosen.guarantee,
+        float(point.epsilon) if chosen.real_epsilon else None,
+        chosen.real_epsilon(table, point) if chosen.real_epsilon else None,
+        facts_of(table, point.k),
+    )
+
+
+def facts_of(table: Problem, k: int) -> dict[str, int | str]:
+    return {"n": table.n, "d": table.d, "k": k, "origin": table.origin}
+
+
+def _spectrum(cell: Cell, folder: Path | None) -> Measured:
+    """A figure of the data set that is not private: `x` names it. The line `printed` has the paper's."""
+    table = table_of(cell, folder)
+    k = min(cell.k, table.d)
+    printed = cell.line.method == "printed"
+    if printed:
+        value = float(cell.panel.options[str(cell.x)])
+    else:
+        levels = table.levels
+        energy = levels[:k].sum()
+        value = {
+            "n": float(table.n),
+            "d": float(table.d),
+            "k": float(k),
+            "k at 85 %": float(explained_rank(levels, 0.85)),
+            "q_F": float(energy),
+            "q_F / tr A": float(energy / levels.sum()),
+            "q_F / ‖A‖_F": float(energy / np.sqrt((levels**2).sum())),
+        }[str(cell.x)]
+    family = Family.PUBLISHED if printed else Family.OURS
+    return Measured({"value": (value,)}, cell.line.method, family, facts=facts_of(table, k))
+
+
+def _formula(cell: Cell, folder: Path | None) -> Measured:
+    """A closed form at `x`, with the options of panel and line."""
+    chosen = formula(cell.line.method)
+    options = {**cell.panel.options, **cell.line.options}
+    value = chosen.value(float(cell.x), {name: float(option) for name, option in options.items()})
+    return Measured({"value": (value,)}, chosen.label, chosen.family)
+
+
+def _accuracy(cell: Cell, folder: Path | None) -> Measured:
+    """`accuracy` on test rows, and `error` in per cent."""
+    split, chosen = split_of(cell, folder), classifier(cell.line.method)
+    point = point_of(cell, split.train)
+    accuracy = scored(cell, split, point)
+    private = chosen.real_epsilon is not None
+    return Measured(
+        {"accuracy": accuracy, "error": tuple(100 * (1 - share) for share in accuracy)},
+        chosen.label,
+        chosen.family,
+        chosen.guarantee,
+        float(point.epsilon) if private else None,
+        chosen.real_epsilon(split.train, point) if chosen.real_epsilon else None,
+        facts_of(split.train, point.k),
+    )
+
+
+def _subspace_error(cell: Cell, folder: Path | None) -> Measured:
+    """`error` of the leading subspace; `x` is β over the threshold H_k."""
+    table = table_of(cell, folder)
+    k = min(cell.k, table.d)
+    count = _QUICK_DRAWS if cell.quick else cell.repetitions
+    errors = subspace_error(cell.line.method, table, k, float(cell.x), count)
+    label, family = LINES[cell.line.method]
+    return Measured({"error": errors}, label, family, "advisory: in the limit only", facts=facts_of(table, k))
+
+
+MEASURES: dict[str, Measure] = {
+    "subspace-error": Measure(_subspace_error, lambda cell: (1,)),
+    "accuracy": Measure(_accuracy, lambda cell: (1, classifier(cell.line.method).version)),
+    "formula": Measure(_formula, lambda cell: (1, formula(cell.line.method).version), is_light=True),
+    "directions": Measure(_directions, lambda cell: (1, method(cell.line.method).version)),
+    "spectrum": Measure(_spectrum, lambda cell: (1,), is_light=True),
+}
