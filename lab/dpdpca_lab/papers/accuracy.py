@@ -19,6 +19,7 @@ from dpdpca_lab.papers.cells import Cell
 from dpdpca_lab.papers.declared import Panel
 from dpdpca_lab.papers.methods import METHODS, Family, Method, Point
 from dpdpca_lab.papers.prepared import Problem, problem
+from dpdpca_lab.pipelines.pca_dpsvm import published_output_scale
 from dpdpca_lab.reference_data import Repeatable
 from dpdpca_protocol.errors import UsageError
 
@@ -153,7 +154,7 @@ def _pca_dpsvm(train: Problem, point: Point) -> Iterator[Predict]:
     vectors, penalty = train.axes[: point.k], point.number("penalty", 1.0)
     normal, offset = _machine(train.rows @ vectors.T, train.labels, penalty)
     dimension = point.k if point.options.get("dimension") == "k" else train.d
-    scale = 2 * penalty * train.n * dimension / float(point.epsilon)
+    scale = published_output_scale(train.n, dimension, float(point.epsilon), penalty)
     while True:
         yield _rule(vectors, normal + scale * RealDraws().laplaces(point.k), offset)
 
