@@ -31,12 +31,10 @@ CALLED_FROM_OUTSIDE = {
     "dpdpca_lab.central.asymptotic:*": "mechanism of the literature",
     "dpdpca_lab.central.bounds:*": "bounds of the literature",
     "dpdpca_lab.central.gibbs:*": "mechanism of the literature",
-    "dpdpca_lab.central.published_power:*": "mechanism of the literature",
-    "dpdpca_lab.central.result:*": "measures of utility of the literature",
     "dpdpca_lab.central.tradeoff:*": "trade-off functions of the literature",
     "dpdpca_lab.mechanisms.modsulq:modsulq_root": "mechanism of the literature",
-    "dpdpca_lab.mechanisms.noise:unit_setting": "settings for tables of real numbers",
     "dpdpca_lab.mechanisms.visibility:*": "thresholds of the literature",
+    "dpdpca_lab.papers.tables:from_csv": "the page on the papers is written from the results",
     "dpdpca_lab.pipelines.*:*": "pipelines of the literature",
     # By name
     "dpdpca_owner.page.studies:StudyCard.*": "the page's templates show it",

@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from dpdpca_protocol.errors import IntegrityError, UsageError
+from dpdpca_protocol.errors import IntegrityError
 
 X = float | str
 Option = float | str | bool
@@ -174,18 +174,3 @@ def parse(text: str, file: str) -> Experiment:
     if file != f"{declared.name}.toml":
         raise IntegrityError("state-corrupt", f"{file} declares an experiment with another name")
     return declared
-
-
-def find(name: str) -> Experiment:
-    """The experiment with this name.
-
-    Raises:
-        UsageError: there is none; the message lists those that exist.
-    """
-    for experiment in experiments():
-        if experiment.name == name:
-            return experiment
-    offered = ", ".join(experiment.name for experiment in experiments())
-    raise UsageError(
-        "unknown-experiment", f"there is no experiment with this name; the experiments are {offered}"
-    )

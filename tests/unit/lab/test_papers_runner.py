@@ -17,7 +17,7 @@ from dpdpca_lab import papers
 from dpdpca_lab.commands import app
 from dpdpca_lab.papers import methods, plots, tables
 from dpdpca_lab.papers.cells import cells_of
-from dpdpca_lab.papers.declared import Axis, Experiment, Line, Panel, Plot, Terms, experiments, find, parse
+from dpdpca_lab.papers.declared import Axis, Experiment, Line, Panel, Plot, Terms, experiments, parse
 from dpdpca_lab.papers.methods import Family
 from dpdpca_lab.papers.runner import CELLS, key, run
 from dpdpca_protocol.errors import IntegrityError, UsageError
@@ -178,8 +178,6 @@ def test_a_declaration_is_checked() -> None:
         parse(text, "x.toml")
     with pytest.raises(IntegrityError, match=r"y\.toml"):
         parse("name = ", "y.toml")
-    with pytest.raises(UsageError, match="css13-fig5"):
-        find("nonsense")
 
 
 @pytest.mark.parametrize(
