@@ -117,4 +117,4 @@ def test_a_refused_folder_says_what_is_wrong(
     assert altered.status != 0
     assert "to-proxy/letter.txt does not belong to the folder" in altered.err
     followed = offline.run(*join, "--follow")
-    assert "--to makes no connection" in followed.err
+    assert "--to makes none" in followed.err
