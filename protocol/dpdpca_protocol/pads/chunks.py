@@ -17,6 +17,7 @@ from dpdpca_protocol.pads.streams import (
     CHUNK_VALUES,
     VALUE_BYTES,
     PadKey,
+    PadStreams,
     Words,
     apply_pads,
     chunk_salt,
@@ -83,9 +84,7 @@ def share_chunk(keys: ShareKeys, index: int, values: Integers, pairs: Sequence[P
     chunk = np.empty(len(salt) + VALUE_BYTES * len(values), dtype=np.uint8).data
     chunk[: len(salt)] = salt
     words = np.frombuffer(chunk, dtype="<u8", offset=len(salt))
-    _write_padded(keys.pad, index, values, words)
-    if pairs:
-        apply_pads(words, pairs, index)
+    _write_padded(keys.pad, index, values, words, pairs)
     return chunk.toreadonly()
 
 
@@ -164,8 +163,7 @@ def open_chunk(words: Words, pad_keys: Iterable[bytes], index: int, out: Integer
         (n,) int64: the padded sums without the pads, modulo 2⁶⁴.
     """
     opened = np.empty(len(words), dtype=np.int64) if out is None else out
-    np.copyto(_as_words(opened), words)
-    apply_pads(_as_words(opened), [PadKey(key, adds=False) for key in pad_keys], index)
+    apply_pads(words, [PadKey(key, adds=False) for key in pad_keys], index, out=_as_words(opened))
     return opened
 
 
@@ -177,14 +175,17 @@ def integers(values: Sequence[int]) -> Integers:
         raise UsageError("bad-argument", "a value does not fit into 64 bits") from error
 
 
-def _write_padded(pad_key: bytes, index: int, values: Integers, out: Words) -> None:
-    """Writes to `out` the values of chunk `index`, each with its pad. Raises like `add_pads`."""
-    stream = open_stream(pad_key, index)
+def _write_padded(
+    pad_key: bytes, index: int, values: Integers, out: Words, pairs: Sequence[PadKey] = ()
+) -> None:
+    """Writes to `out` the values of chunk `index`, each with its pad and masks. Raises like `add_pads`."""
+    pads, masks = open_stream(pad_key, index), PadStreams(pairs, index)
     for place in parts(len(out)):
         part, given = out[place], values[place]
-        write_next(stream, part)
+        write_next(pads, part)
         part += _as_words(given)
         _check_magnitudes(given)
+        masks.apply(part, part)
 
 
 def _check_magnitudes(values: Integers) -> None:

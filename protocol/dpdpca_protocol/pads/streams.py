@@ -69,23 +69,40 @@ def parts(count: int) -> Iterator[slice]:
     return (slice(start, start + PART_VALUES) for start in range(0, count, PART_VALUES))
 
 
-def apply_pads(words: Words, keys: Iterable[PadKey], index: int) -> None:
+class PadStreams:
+    """The pads of chunk `index` under each of some keys, taken part by part."""
+
+    def __init__(self, keys: Iterable[PadKey], index: int) -> None:
+        self._streams = [
+            (np.add if each.adds else np.subtract, open_stream(each.key, index)) for each in keys
+        ]
+        self._pads = np.empty(PART_VALUES, dtype="<u8")
+
+    def apply(self, part: Words, out: Words) -> None:
+        """Writes `part` to `out`, (n,) with n at most `PART_VALUES`, with the next pads of all keys.
+
+        The part stays in the processor's cache while all streams pass over it.
+        """
+        if not self._streams and out is not part:
+            np.copyto(out, part)
+        pads = self._pads[: len(part)]
+        for apply, stream in self._streams:
+            write_next(stream, pads)
+            part = apply(part, pads, out=out)
+
+
+def apply_pads(words: Words, keys: Iterable[PadKey], index: int, out: Words | None = None) -> None:
     """Adds to `words`, or subtracts from them, the pads of chunk `index` under each of the keys.
 
     Args:
         words: (n,) at most `CHUNK_VALUES`.
         keys: each is used once.
         index: 0 or more.
+        out: (n,) where to put the result; None for `words` themselves.
     """
-    streams = [(np.add if each.adds else np.subtract, open_stream(each.key, index)) for each in keys]
-    pads = np.empty(PART_VALUES, dtype="<u8")
+    streams, result = PadStreams(keys, index), words if out is None else out
     for place in parts(len(words)):
-        # A part stays in the processor's cache while all streams pass over it.
-        part = words[place]
-        of_part = pads[: len(part)]
-        for apply, stream in streams:
-            write_next(stream, of_part)
-            apply(part, of_part, out=part)
+        streams.apply(words[place], result[place])
 
 
 def chunk_salt(salt_key: bytes, index: int) -> bytes:
