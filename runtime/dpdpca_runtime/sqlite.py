@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakSet
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy import exc as sqlalchemy_errors
@@ -50,6 +51,28 @@ _CORRUPT: Final = {
 _logger = logging.getLogger("dpdpca.store")
 
 
+class _Connection(sqlite3.Connection):
+    """A connection that knows its cursors.
+
+    A cursor whose rows were not all fetched keeps the view that it reads. If an error's traceback keeps the
+    cursor alive, later transactions on the same connection would read this old view, and could not write.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._reads = WeakSet[sqlite3.Cursor]()
+
+    def cursor(self, *args: Any, **kwargs: Any) -> Any:
+        made = super().cursor(*args, **kwargs)
+        self._reads.add(made)
+        return made
+
+    def end_reads(self) -> None:
+        for cursor in list(self._reads):
+            cursor.close()
+        self._reads.clear()
+
+
 class SqliteFile:
     """A database file and the connections to it."""
 
@@ -60,10 +83,11 @@ class SqliteFile:
             URL.create("sqlite", database=str(path.absolute())),
             pool_size=16,
             max_overflow=48,
-            connect_args={"timeout": _BUSY_SECONDS},
+            connect_args={"timeout": _BUSY_SECONDS, "factory": _Connection},
         )
         event.listen(self.engine, "connect", _prepare)
         event.listen(self.engine, "begin", _begin)
+        event.listen(self.engine, "reset", _end_reads)
 
     def make(self) -> None:
         """Creates the file with mode 0600, or sets the mode of existing files to 0600."""
@@ -181,6 +205,10 @@ def _prepare(connection: sqlite3.Connection, _record: Any) -> None:
     connection.isolation_level = None
     for pragma in _PRAGMAS:
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _end_reads(connection: _Connection, _record: Any, _state: Any) -> None:
+    connection.end_reads()
 
 
 def _begin(connection: Connection) -> None:

@@ -4,11 +4,12 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.script import ScriptDirectory
 from proxy_world import ProxyWorld, values_of
-from sqlalchemy import event
+from sqlalchemy import Connection, CursorResult, event
 from sqlalchemy.exc import TimeoutError as NoConnectionError
 
 from dpdpca_protocol.errors import UnavailableError
@@ -79,6 +80,27 @@ def test_the_connections_of_both_services_are_set_alike(database: Database) -> N
         "secure_delete": 1,
         "trusted_schema": 0,
     }
+
+
+def test_a_read_that_was_broken_off_leaves_no_old_view(database: Database) -> None:
+    """Whatever keeps its rows alive: a traceback, in some versions of Python."""
+
+    def values(connection: Connection) -> CursorResult[Any]:
+        return connection.exec_driver_sql("SELECT value FROM kept ORDER BY value")
+
+    with database.transaction("fill") as connection:
+        connection.exec_driver_sql("CREATE TABLE kept (value TEXT)")
+        connection.exec_driver_sql("INSERT INTO kept VALUES ('a'), ('b'), ('c')")
+    with database.reading("break off") as connection:
+        rows = values(connection)
+        assert rows.fetchone() == ("a",)
+    with closing(sqlite3.connect(database.path)) as other, other:
+        other.execute("UPDATE kept SET value = 'd' WHERE value = 'a'")
+    with database.reading("read again") as connection:
+        assert values(connection).scalars().all() == ["b", "c", "d"]
+    with database.transaction("write") as connection:
+        connection.exec_driver_sql("DELETE FROM kept")
+    del rows
 
 
 def test_a_reader_only_delays_that_what_was_deleted_is_gone(database: Database) -> None:
