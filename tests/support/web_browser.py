@@ -139,7 +139,8 @@ def started_browser(profile: Path, *, scripts: bool = True) -> Iterator[Browser]
             try:
                 yield Browser(client)
             finally:
-                client.delete("")  # the driver does not end the browser by itself
+                # The driver does not end the browser by itself. It knows no path that ends with a slash.
+                client.delete(str(client.base_url).rstrip("/")).raise_for_status()
     finally:
         process.terminate()
         process.wait(20)
