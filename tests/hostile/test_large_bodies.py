@@ -46,7 +46,7 @@ def sending(
         *(f"{name}: {request.headers[name]}" for name in signed),
         f"content-length: {framing}" if isinstance(framing, int) else framing,
     ]
-    with socket.create_connection(("127.0.0.1", world.port), timeout=10) as link:
+    with socket.create_connection(("127.0.0.1", world.port), timeout=120) as link:
         begin = BEGIN if isinstance(framing, int) else f"{len(BEGIN):x}\r\n".encode() + BEGIN + b"\r\n"
         link.sendall("\r\n".join([*lines, "", ""]).encode() + begin)
         yield link

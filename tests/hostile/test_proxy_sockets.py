@@ -24,7 +24,7 @@ def hasty(world: ProxyWorld, monkeypatch: pytest.MonkeyPatch) -> ProxyWorld:
 
 @contextlib.contextmanager
 def connected(world: ProxyWorld) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", world.port), timeout=10) as link:
+    with socket.create_connection(("127.0.0.1", world.port), timeout=120) as link:
         yield link
 
 

@@ -146,7 +146,7 @@ def _raw_client() -> httpx.Client:
     """Tries once, so it must not send on a connection that the server is about to close."""
     limits = httpx.Limits(keepalive_expiry=_KEEP_ALIVE_SECONDS / 4)
     # Loading the authorities of the machine takes longer than a request, and there is no TLS here.
-    return httpx.Client(trust_env=False, timeout=20, limits=limits, verify=False)
+    return httpx.Client(trust_env=False, timeout=120, limits=limits, verify=False)
 
 
 @dataclass

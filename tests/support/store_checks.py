@@ -83,7 +83,7 @@ def check_rows(study: OpenStudy, owners: Iterable[IdentityKey], receipts: Iterab
 
 
 def _check_database(world: ProxyWorld) -> None:
-    database = sqlite3.connect(f"file:{world.home / 'proxy.sqlite3'}?mode=ro", uri=True, timeout=20)
+    database = sqlite3.connect(f"file:{world.home / 'proxy.sqlite3'}?mode=ro", uri=True, timeout=120)
     try:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert database.execute("PRAGMA foreign_key_check").fetchall() == []

@@ -36,7 +36,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _noise_drawn(federation: Federation, study: BareStudy) -> bool:
     """Whether the proxy ever drew noise for a study, by what it has on its disk."""
     with sqlite3.connect(
-        f"file:{federation.proxy_home / 'proxy.sqlite3'}?mode=ro", uri=True, timeout=10
+        f"file:{federation.proxy_home / 'proxy.sqlite3'}?mode=ro", uri=True, timeout=120
     ) as database:
         columns = database.execute(
             "SELECT s.noise_drawn_at, d.token FROM studies s LEFT JOIN draws d ON d.study = s.study"

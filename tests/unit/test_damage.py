@@ -131,7 +131,7 @@ def test_a_row_that_its_index_does_not_find_once_is_damage(tmp_path: Path, role:
 
 
 def damage_rows(path: Path, statement: str) -> None:
-    with closing(sqlite3.connect(path, timeout=20)) as database, database:
+    with closing(sqlite3.connect(path, timeout=120)) as database, database:
         database.execute("PRAGMA ignore_check_constraints = ON")
         assert database.execute(statement).rowcount, statement
 

@@ -60,7 +60,7 @@ class Service:
         assert self.process is not None
         assert self.process.poll() is None, self.log.read_text()
         try:
-            return httpx.get(url, verify=False, trust_env=False, timeout=20).status_code == 200
+            return httpx.get(url, verify=False, trust_env=False, timeout=120).status_code == 200
         except httpx.TransportError:
             return False
 

@@ -246,7 +246,7 @@ class Served:
 
     def stop(self) -> bytes:
         self.process.send_signal(signal.SIGTERM)
-        _, errors = self.process.communicate(timeout=20)
+        _, errors = self.process.communicate(timeout=120)
         return errors
 
 
