@@ -4,7 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from dpdpca_lab.papers import plots, tables
 from dpdpca_lab.papers.declared import Experiment
@@ -34,8 +41,8 @@ def run_and_write(
         for experiment in experiments:
             task = shown.add_task(experiment.name, total=None)
 
-            def tell(known: int, total: int, task: "object" = task) -> None:
-                shown.update(task, completed=known, total=total)  # type: ignore[arg-type]
+            def tell(known: int, total: int, task: TaskID = task) -> None:
+                shown.update(task, completed=known, total=total)
 
             results = run(
                 experiment, folder, out, quick=quick, workers=1 if quick else core_count(), progress=tell

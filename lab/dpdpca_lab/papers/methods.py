@@ -1,7 +1,7 @@
 """The methods that the experiments compare, by name: each gives directions for one prepared table.
 
 Noise on R and S is drawn by the exact integer samplers for rows of norm 1, as `mechanisms.noise` does it. The
-tables themselves are not rounded to its grid: no figure shows the difference.
+tables themselves are not rounded to its grid.
 """
 
 from collections.abc import Callable, Iterator, Mapping

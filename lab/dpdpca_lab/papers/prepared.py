@@ -113,12 +113,8 @@ def _problem(name: str, recipe: str, folder: Path | None, quick: bool, records: 
     if records is not None and records < len(rows):
         order = np.argsort(RealDraws(Repeatable(f"{name}/shuffle")).uniforms(len(rows)))[:records]
         rows, labels = rows[order], labels[order]
-    rows = _RECIPES[recipe].prepare(rows)
-    total, moment = _sums(rows)
-    is_centred = _RECIPES[recipe].is_centred
-    target = _scatter(total, moment, len(rows)) if is_centred else moment
-    levels, columns = np.linalg.eigh(target / len(rows))
-    return Problem(rows, labels, total, moment, is_centred, levels[::-1], columns[:, ::-1].T, whole.origin)
+    chosen = _RECIPES[recipe]
+    return Problem.of(chosen.prepare(rows), labels, chosen.is_centred, whole.origin)
 
 
 @lru_cache(maxsize=1)
