@@ -298,7 +298,7 @@ def _serve(orders: _Orders, control: Connection) -> None:
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=2,
-            timeout_keep_alive=5,
+            timeout_keep_alive=15,
         )
     )
     server.control = control

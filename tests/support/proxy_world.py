@@ -139,14 +139,14 @@ PATIENCE_SECONDS = 90.0
 """For what must come true: work in the background is niced, and a busy machine lets it wait."""
 HEAD = Digest.of(b"a party's log")
 """That parties here name in what they sign."""
-_KEEP_ALIVE_SECONDS = 2
+_KEEP_ALIVE_SECONDS = 15
+"""Longer than clients keep an idle connection (5 s), as in the service. A client without patience would fail
+on a connection that the server closes while the client sends."""
 
 
 def _raw_client() -> httpx.Client:
-    """Tries once, so it must not send on a connection that the server is about to close."""
-    limits = httpx.Limits(keepalive_expiry=_KEEP_ALIVE_SECONDS / 4)
     # Loading the authorities of the machine takes longer than a request, and there is no TLS here.
-    return httpx.Client(trust_env=False, timeout=120, limits=limits, verify=False)
+    return httpx.Client(trust_env=False, timeout=120, verify=False)
 
 
 @dataclass
