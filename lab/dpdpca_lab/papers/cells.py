@@ -13,10 +13,11 @@ class Cell:
 
     Attributes:
         measure: what is measured.
-        x: the value on the axis.
+        x: the value on the axis; the last one of a curve.
         epsilon, delta, k: the terms here; δ as it was declared. ε is 1 where nothing spends it.
         records: how many to take; None for all.
         quick: whether the table is cut.
+        grid: all values on the axis, where one cell gives a curve.
     """
 
     measure: str
@@ -29,20 +30,24 @@ class Cell:
     records: int | None
     repetitions: int
     quick: bool
+    grid: tuple[X, ...] = ()
 
 
 def cells_of(experiment: Experiment, quick: bool) -> list[Cell]:
     """All points, panel by panel, so that a worker seldom prepares a table twice."""
     axis = experiment.axis
+    values = axis.quick if quick else axis.values
+    is_curve = axis.name == "curve"
+    grid = values if is_curve else ()
     return [
-        _cell(experiment, panel, line, x, quick)
+        _cell(experiment, panel, line, x, quick, grid)
         for panel in experiment.panels
-        for x in (axis.quick if quick else axis.values)
+        for x in (values[-1:] if is_curve else values)
         for line in experiment.lines
     ]
 
 
-def _cell(experiment: Experiment, panel: Panel, line: Line, x: X, quick: bool) -> Cell:
+def _cell(experiment: Experiment, panel: Panel, line: Line, x: X, quick: bool, grid: tuple[X, ...]) -> Cell:
     ours, common, axis = line.terms, experiment.terms, experiment.axis.name
     epsilon = ours.epsilon or (float(x) if axis == "epsilon" else common.epsilon) or 1.0
     repetitions = line.repetitions or experiment.repetitions
@@ -57,4 +62,5 @@ def _cell(experiment: Experiment, panel: Panel, line: Line, x: X, quick: bool) -
         int(x) if axis == "records" else panel.records,
         min(repetitions, QUICK_DRAWS) if quick else repetitions,
         quick,
+        grid,
     )

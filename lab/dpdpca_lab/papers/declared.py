@@ -40,10 +40,10 @@ class Axis(_Declared):
 
     Attributes:
         name: `epsilon` and `records` change the terms and the number of records; a formula and a table get
-            the value as it is.
+            the value as it is. With `curve`, one cell gives the values at all points of the grid.
     """
 
-    name: Literal["epsilon", "records", "value"]
+    name: Literal["epsilon", "records", "value", "curve"]
     label: str
     values: tuple[X, ...]
     quick: tuple[X, ...]
@@ -87,21 +87,41 @@ class Line(_Declared):
     options: dict[str, Option] = {}
 
 
-class Plot(_Declared):
-    """The plot.
+class Picture(_Declared):
+    """What one picture shows of a panel.
 
     Attributes:
         measure: which of the measured values is drawn.
-        only: values of the axis that are drawn; all if empty.
-        in_table: values of the axis that the short table shows; at most seven in equal steps if empty.
+        band: two measures, with the area between them drawn; none if empty.
     """
 
     measure: str
     label: str
     log_x: bool = False
     log_y: bool = False
+    band: tuple[str, str] | None = None
+
+
+class Plot(Picture):
+    """The plot.
+
+    Attributes:
+        kind: `clouds` draws every measure as points of its own colour, but `measure`, which is for the table.
+        over: the label of the vertical axis, where it is not that of `measure`.
+        beside: a second picture of each panel.
+        only: values of the axis that are drawn; all if empty.
+        in_table: values of the axis that the short table shows; at most seven in equal steps if empty.
+    """
+
+    kind: Literal["lines", "clouds"] = "lines"
+    over: str | None = None
+    beside: Picture | None = None
     only: tuple[X, ...] = ()
     in_table: tuple[X, ...] = ()
+
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        return (self,) if self.beside is None else (self, self.beside)
 
 
 class Verdict(_Declared):

@@ -1,8 +1,9 @@
 """What is measured at one point of an experiment."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
@@ -13,6 +14,7 @@ from dpdpca_lab.central.result import captured_energy, explained_rank, subspace_
 from dpdpca_lab.papers.accuracy import classifier, scored, split_of
 from dpdpca_lab.papers.asymptotics import LINES, subspace_error
 from dpdpca_lab.papers.cells import Cell
+from dpdpca_lab.papers.chains import trace, traced
 from dpdpca_lab.papers.declared import Option
 from dpdpca_lab.papers.formulas import formula
 from dpdpca_lab.papers.methods import NO_DELTA, Family, Point, method
@@ -30,6 +32,7 @@ class Measured:
 
     Attributes:
         values: by measure, one value for each repetition.
+        at: by measure, the place of each value on the axis; empty where all are at that of the cell.
         label, family, guarantee: of the method.
         claimed, real: ε; None where it has no meaning. `real` is infinite without any guarantee.
         facts: n, d, k, and where the rows come from; empty for formulas.
@@ -44,6 +47,7 @@ class Measured:
     real: float | None = None
     facts: Mapping[str, int | str] | None = None
     seconds: float = 0.0
+    at: Values = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +198,26 @@ def _subspace_error(cell: Cell, folder: Path | None) -> Measured:
     return Measured({"error": errors}, label, family, "advisory: in the limit only", facts=facts_of(table, k))
 
 
+def _chain_trace(cell: Cell, folder: Path | None) -> Measured:
+    """`F`, `T F²` and `energy` of chains over the number of sweeps; the option `most` ends a line."""
+    table, chosen = table_of(cell, folder), trace(cell.line.method)
+    k, most = min(cell.k, table.d), float(cell.line.options.get("most", math.inf))
+    counts = [int(x) for x in cell.grid if float(x) <= most]
+    found = traced(cell.line.method, table, k, cell.epsilon, counts, cell.repetitions)
+    return Measured(
+        {name: tuple(map(float, values.ravel())) for name, values in found.items()},
+        chosen.label,
+        chosen.family,
+        "none for a finite chain" if chosen.is_chain else "not private",
+        cell.epsilon if chosen.is_chain else None,
+        math.inf if chosen.is_chain else None,
+        facts_of(table, k),
+        at={name: tuple(map(float, counts)) * len(values) for name, values in found.items()},
+    )
+
+
 MEASURES: dict[str, Measure] = {
+    "chain-trace": Measure(_chain_trace, lambda cell: (1,)),
     "subspace-error": Measure(_subspace_error, lambda cell: (1,)),
     "accuracy": Measure(_accuracy, lambda cell: (1, classifier(cell.line.method).version)),
     "formula": Measure(_formula, lambda cell: (1, formula(cell.line.method).version), is_light=True),

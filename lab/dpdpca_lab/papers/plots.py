@@ -1,5 +1,6 @@
 """Plots: ours and published noise solid, methods without a guarantee dashed, bounds thin and grey."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dpdpca_lab.papers.declared import Experiment
+from dpdpca_lab.papers.declared import Experiment, Picture
 from dpdpca_lab.papers.methods import Family
 from dpdpca_lab.papers.tables import Row, epsilon_words
 
@@ -20,35 +21,44 @@ _COLOURS = {
     Family.BOUND: ("#999999",),
 }
 _MARKERS = "osD^vPX*"
+_CLOUDS = ("#d94801", "#7a0177", "#2171b5", "#41ab5d", "#e6a700")
 _GREY_STYLES = ("-", ":", "-.", "--")
 
 
 def save(experiment: Experiment, rows: Sequence[Row], svg: Path, png: Path) -> None:
-    """Draw the experiment's measure over its axis, one picture for each panel, and write both files.
+    """Draw what the experiment's plot declares over its axis, for each panel, and write both files.
 
     The same rows give the same SVG, byte for byte.
     """
     with matplotlib.rc_context({"svg.hashsalt": experiment.name, "svg.fonttype": "none", "font.size": 9}):
-        figure = _figure(experiment, [row for row in rows if row.measure == experiment.plot.measure])
+        figure = _figure(experiment, rows)
         figure.savefig(svg, metadata={"Date": None, "Creator": None})
         figure.set_layout_engine("none")  # it stays as it is: a second layout would take a second
         figure.savefig(png, dpi=120)
 
 
 def _figure(experiment: Experiment, rows: Sequence[Row]) -> Figure:
-    panels = list(dict.fromkeys(row.panel for row in rows))
-    across = min(2, len(panels))
-    down = -(-len(panels) // across)
+    panels = dict.fromkeys(row.panel for row in rows)
+    wanted = [(panel, picture) for panel in panels for picture in experiment.plot.pictures]
+    across = min(2, len(wanted))
+    down = -(-len(wanted) // across)
     figure = Figure(figsize=(1.5 + 4.2 * across, 1.9 + 3.0 * down), layout="constrained")
     axes = figure.subplots(down, across, squeeze=False).flat
-    for panel, picture in zip(panels, axes, strict=False):
-        _draw(picture, experiment, [row for row in rows if row.panel == panel])
-        picture.set_title(panel, fontsize=9)
-    for unused in list(axes)[len(panels) :]:
+    for (panel, picture), place in zip(wanted, axes, strict=False):
+        inside = [row for row in rows if row.panel == panel]
+        if experiment.plot.kind == "clouds":
+            _draw_clouds(place, [row for row in inside if row.measure != picture.measure])
+        else:
+            _draw(place, experiment, picture, inside)
+        place.set_title(panel, fontsize=9)
+        place.set_xlabel(experiment.axis.label)
+        place.set_ylabel(experiment.plot.over or picture.label)
+        place.grid(visible=True, linewidth=0.3, alpha=0.5)
+    for unused in list(axes)[len(wanted) :]:
         unused.set_axis_off()
     entries = dict[str, Artist]()
-    for picture in figure.axes:
-        for handle, label in zip(*picture.get_legend_handles_labels(), strict=True):
+    for place in figure.axes:
+        for handle, label in zip(*place.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
     figure.legend(
         list(entries.values()),
@@ -61,9 +71,25 @@ def _figure(experiment: Experiment, rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def _draw(picture: Axes, experiment: Experiment, rows: Sequence[Row]) -> None:
+def _draw_clouds(place: Axes, rows: Sequence[Row]) -> None:
+    for number, name in enumerate(dict.fromkeys(row.measure for row in rows)):
+        mine = [row for row in rows if row.measure == name]
+        place.plot(
+            [row.x for row in mine],
+            [row.mean for row in mine],
+            linestyle="none",
+            marker="o",
+            markersize=2,
+            color=_CLOUDS[number % len(_CLOUDS)],
+            label=name,
+        )
+
+
+def _draw(place: Axes, experiment: Experiment, picture: Picture, rows: Sequence[Row]) -> None:
     plot = experiment.plot
-    shown = [row for row in rows if not plot.only or row.x in plot.only]
+    allowed = [row for row in rows if not plot.only or row.x in plot.only]
+    shown = [row for row in allowed if row.measure == picture.measure]
+    lengths = Counter(row.line for row in shown)
     texts = [str(x) for x in dict.fromkeys(row.x for row in shown) if isinstance(x, str)]
     counts = dict.fromkeys(Family, 0)
     for number, name in enumerate(dict.fromkeys(row.line for row in shown)):
@@ -72,32 +98,35 @@ def _draw(picture: Axes, experiment: Experiment, rows: Sequence[Row]) -> None:
         places = [texts.index(row.x) if isinstance(row.x, str) else row.x for row in mine]
         means = [row.mean for row in mine]
         style: dict[str, Any] = {"linestyle": _style(family, counts[family])}
-        if texts or len(mine) == 1:
+        if texts or len(mine) == 1 or 2 * len(mine) < max(lengths.values()):  # points on others' lines
             style = {"linestyle": "none", "marker": _MARKERS[number % len(_MARKERS)]}
         colours = _COLOURS[family]
-        grey = family is Family.BOUND
-        picture.errorbar(
+        colour, grey = colours[counts[family] % len(colours)], family is Family.BOUND
+        place.errorbar(
             places,
             means,
             yerr=None if all(row.repetitions == 1 for row in mine) else [row.sd for row in mine],
             label=_legend(mine),
-            color=colours[counts[family] % len(colours)],
+            color=colour,
             linewidth=0.8 if grey else 1.4,
             elinewidth=0.6,
             capsize=2,
             **style,
         )
+        if picture.band is not None:
+            sides = [
+                [row for row in allowed if (row.line, row.measure) == (name, side)] for side in picture.band
+            ]
+            ends = [[row.mean for row in side] for side in sides]
+            place.fill_between([row.x for row in sides[0]], *ends, color=colour, alpha=0.2, linewidth=0)
         counts[family] += 1
     if texts:
-        picture.set_xticks(range(len(texts)), texts)
-        picture.margins(x=0.2)
-    if plot.log_x:
-        picture.set_xscale("log")
-    if plot.log_y:
-        picture.set_yscale("log")
-    picture.set_xlabel(experiment.axis.label)
-    picture.set_ylabel(plot.label)
-    picture.grid(visible=True, linewidth=0.3, alpha=0.5)
+        place.set_xticks(range(len(texts)), texts)
+        place.margins(x=0.2)
+    if picture.log_x:
+        place.set_xscale("log")
+    if picture.log_y:
+        place.set_yscale("log")
 
 
 def _style(family: Family, number: int) -> str:

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from dpdpca_lab.papers.cells import Cell, cells_of
 from dpdpca_lab.papers.declared import Experiment
-from dpdpca_lab.papers.measures import Measured, measure, run_cell
+from dpdpca_lab.papers.measures import Measured, Values, measure, run_cell
 from dpdpca_lab.papers.methods import Family
 from dpdpca_lab.papers.prepared import VERSION, content
 from dpdpca_runtime.files import write_shared
@@ -86,8 +86,9 @@ def run(
 def key(cell: Cell, folder: Path | None) -> str:
     """The name of a point: a digest of all that decides about its result, and of no title or label."""
     panel, line = cell.panel.model_dump(exclude={"title"}), cell.line.model_dump(exclude={"label"})
+    fields = {name: value for name, value in asdict(cell).items() if name != "grid" or value}
     declared = {
-        "cell": asdict(cell) | {"panel": panel, "line": line},
+        "cell": fields | {"panel": panel, "line": line},
         "data": content(cell.panel, folder),
         "versions": [_FORMAT, VERSION, *measure(cell.measure).versions(cell)],
     }
@@ -121,7 +122,11 @@ def _kept(path: Path) -> Measured | None:
     """A result from its file; None if there is none, or if it cannot be read."""
     try:
         body: dict[str, Any] = json.loads(path.read_bytes())
-        values = {name: tuple(map(float, found)) for name, found in body.pop("values").items()}
-        return Measured(values, family=Family(body.pop("family")), **body)
+        values, at = (_numbers(body.pop(name, {})) for name in ("values", "at"))
+        return Measured(values, family=Family(body.pop("family")), at=at, **body)
     except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
         return None
+
+
+def _numbers(found: dict[str, list[float]]) -> Values:
+    return {name: tuple(map(float, each)) for name, each in found.items()}

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any, Self
 
-from dpdpca_lab.papers.declared import Experiment, X
+from dpdpca_lab.papers.declared import Experiment, Picture, X
 from dpdpca_lab.papers.methods import Family
 from dpdpca_lab.papers.runner import Result
 
@@ -48,17 +48,25 @@ class Row:
                 result.label,
                 found.family,
                 found.guarantee,
-                cell.x,
+                x,
                 name,
-                statistics.fmean(values),
-                statistics.stdev(values) if len(values) > 1 else 0.0,
-                len(values),
+                statistics.fmean(here),
+                statistics.stdev(here) if len(here) > 1 else 0.0,
+                len(here),
                 found.claimed,
                 found.real,
             )
             for name, values in found.values.items()
-            if values
+            for x, here in _by_place(values, found.at.get(name, ()), cell.x).items()
         ]
+
+
+def _by_place(values: Sequence[float], at: Sequence[float], otherwise: X) -> dict[X, list[float]]:
+    places: Sequence[X] = at or [otherwise] * len(values)
+    found: dict[X, list[float]] = {}
+    for place, value in zip(places, values, strict=True):
+        found.setdefault(place, []).append(value)
+    return found
 
 
 def rows_of(results: Iterable[Result]) -> list[Row]:
@@ -100,15 +108,20 @@ def from_csv(text: str) -> list[Row]:
 
 
 def as_markdown(experiment: Experiment, rows: Sequence[Row]) -> str:
-    """The drawn measure: a table for each panel, a row for each line, at most seven values of the axis."""
-    drawn = [row for row in rows if row.measure == experiment.plot.measure]
+    """Each drawn measure: a table for each panel, a row for each line, at most seven values of the axis."""
+    pictures = (_picture(experiment, rows, picture) for picture in experiment.plot.pictures)
+    return "\n\n".join("\n".join(parts) for parts in pictures) + "\n"
+
+
+def _picture(experiment: Experiment, rows: Sequence[Row], picture: Picture) -> list[str]:
+    drawn = [row for row in rows if row.measure == picture.measure]
     spread = "; mean ± standard deviation" if any(row.repetitions > 1 for row in drawn) else ""
-    parts = [f"{experiment.plot.label}, by {experiment.axis.label}{spread}."]
+    parts = [f"{picture.label}, by {experiment.axis.label}{spread}."]
     for panel in dict.fromkeys(row.panel for row in drawn):
         inside = [row for row in drawn if row.panel == panel]
         columns = _columns(experiment, list(dict.fromkeys(row.x for row in inside)))
         parts += ["", f"**{panel}**", "", *_table(columns, inside)]
-    return "\n".join(parts) + "\n"
+    return parts
 
 
 def facts(experiment: Experiment, results: Sequence[Result], quick: bool) -> dict[str, Any]:
