@@ -121,6 +121,8 @@ def _table(name: str, rows: Floats, bounds: Floats) -> Table:
 
 _CLASSES = 10
 """Of a stand-in: so it has every class that an experiment names."""
+_VARYING = 1000
+"""Columns of a stand-in that are not 0: those behind would be next to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,7 @@ def digest(name: str, folder: Path | None) -> str:
     """What stands for the content of a data set: the SHA-256 of its file, or the name of its stand-in."""
     known = _known(name)
     if folder is None or not (folder / known.file).is_file():
-        return f"stand-in-2-{name}"
+        return f"stand-in-3-{name}"
     return hashlib.sha256((folder / known.file).read_bytes()).hexdigest()
 
 
@@ -196,6 +198,7 @@ def stand_in(name: str, limit: int | None = None) -> Records:
 
     It is always the same. The rows of a synthetic table are normal, with deviations that fall by a twentieth
     from column to column. The class, from 0 to 9, is the tenth of the rows to which the first column belongs.
+    Genomes have five classes with means of their own, so that there are components above the noise.
     """
     n, d = _known(name).shape
     if name == "covtype-10":
@@ -205,8 +208,14 @@ def stand_in(name: str, limit: int | None = None) -> Records:
     # No more rows than this: a stand-in shows that an experiment works, and its figures mean nothing.
     count = min(n, 4000, n if limit is None else limit)
     draws = RealDraws(Repeatable(name))
-    rows = draws.normals(count, d) * np.exp(-np.arange(d) / 20)
+    falling = np.exp(-np.arange(min(d, _VARYING)) / 20)
+    rows = np.zeros((count, d))
+    rows[:, : len(falling)] = draws.normals(count, len(falling)) * falling
     labels = np.argsort(np.argsort(rows[:, 0])) * _CLASSES // count
+    if name == "genomes":
+        labels = np.arange(count) * 5 // count
+        means = draws.normals(5, len(falling)) * np.array([[3.0], [2.0], [1.5], [1.0], [0.5]])
+        rows[:, : len(falling)] += means[labels] * falling
     return Records(name, rows, labels, "synthetic stand-in of the same columns: its figures mean nothing")
 
 

@@ -191,7 +191,14 @@ def kernel_basis(rows: Floats) -> tuple[Floats, Floats]:
     return np.concatenate([leading / n, np.zeros(p - kept)]), left[:, ::-1][:, :kept] * np.sqrt(leading)
 
 
-def draw_frames(eigenvalues: Floats, beta: float, k: int, draws: RealDraws | None = None) -> Iterator[Floats]:
+def draw_frames(
+    eigenvalues: Floats,
+    beta: float,
+    k: int,
+    draws: RealDraws | None = None,
+    burn_in: int = 30,
+    every: int = 5,
+) -> Iterator[Floats]:
     """Draws of density ∝ exp((pβ/2)·tr V Σ Vᵀ), without end, in the eigenbasis of Σ.
 
     Exact and independent for k = 1. For k > 1, draws of a chain (see `frame_draws`). This is not the authors'
@@ -202,6 +209,7 @@ def draw_frames(eigenvalues: Floats, beta: float, k: int, draws: RealDraws | Non
         beta: β > 0.
         k: from 1 to p.
         draws: for tests; by default those of the operating system.
+        burn_in, every: numbers of sweeps of the chain.
 
     Yields:
         (k, p) orthonormal rows.
@@ -210,7 +218,8 @@ def draw_frames(eigenvalues: Floats, beta: float, k: int, draws: RealDraws | Non
     p = len(eigenvalues)
     if not 1 <= k <= p:
         raise UsageError("bad-argument", f"k must be from 1 to {p}")
-    return frame_draws(p * beta / 2 * eigenvalues, k, RealDraws() if draws is None else draws)
+    source = RealDraws() if draws is None else draws
+    return frame_draws(p * beta / 2 * eigenvalues, k, source, burn_in, every)
 
 
 def worst_record(spectrum: Spectrum, beta: float) -> float:
@@ -223,7 +232,14 @@ def worst_record(spectrum: Spectrum, beta: float) -> float:
 
 
 def loss_statistics(
-    eigenvalues: Floats, k: int, n: int, beta: float, count: int, draws: RealDraws | None = None
+    eigenvalues: Floats,
+    k: int,
+    n: int,
+    beta: float,
+    count: int,
+    draws: RealDraws | None = None,
+    burn_in: int = 30,
+    every: int = 5,
 ) -> tuple[Floats, Floats]:
     """(pβ/2)·tr V(Σ′ − Σ)Vᵀ of draws from both data sets, where Σ′ = Σ + x xᵀ/n has the worst record x more.
 
@@ -237,6 +253,7 @@ def loss_statistics(
         beta: β > H.
         count: number of draws from each data set.
         draws: for tests; by default those of the operating system.
+        burn_in, every: numbers of sweeps of the chain.
 
     Returns:
         (count,) values of draws without the record, and with it.
@@ -251,7 +268,7 @@ def loss_statistics(
     with_record[pair] = values
 
     def statistic(spectrum: Floats, onto: Floats) -> Floats:
-        frames = islice(draw_frames(spectrum, beta, k, source), count)
+        frames = islice(draw_frames(spectrum, beta, k, source, burn_in, every), count)
         return np.array([p * beta / (2 * n) * ((frame[:, pair] @ onto) ** 2).sum() for frame in frames])
 
     return statistic(levels, record), statistic(with_record, turned.T @ record)

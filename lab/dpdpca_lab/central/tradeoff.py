@@ -32,7 +32,8 @@ def gaussian_tradeoff(levels: Floats, sigma: float) -> Floats:
 def approximate_tradeoff(levels: Floats, epsilon: float, delta: float = 0.0) -> Floats:
     """(ε, δ)-DP: max(0, 1 − δ − e^ε a, e^(−ε)(1 − δ − a)). δ = 0 is pure ε."""
     a = _checked(levels)
-    lines = (1 - delta - math.exp(epsilon) * a, math.exp(-epsilon) * (1 - delta - a))
+    growth = math.exp(min(epsilon, -_SMALLEST))
+    lines = (1 - delta - growth * a, (1 - delta - a) / growth)
     return np.asarray(np.maximum(0, np.maximum(*lines)))
 
 
@@ -83,6 +84,25 @@ def measured_tradeoff(levels: Floats, absent: Floats, present: Floats) -> Floats
     """
     thresholds = np.quantile(absent, 1 - _checked(levels))
     return np.asarray(np.searchsorted(np.sort(present), thresholds, side="right") / len(present))
+
+
+def tradeoff_errors(levels: Floats, absent: Floats, present: Floats, blocks: int = 20) -> Floats:
+    """Standard errors of `measured_tradeoff`, by leaving out one block of both sides after another.
+
+    Consecutive draws are in one block, so that those of a chain may depend on their neighbours.
+
+    Args:
+        levels, absent, present: as there.
+        blocks: 2 or more, and at most the number of draws of either side.
+    """
+    if not 2 <= blocks <= min(len(absent), len(present)):
+        raise UsageError("bad-argument", "blocks must be from 2 to the number of draws")
+    places = [np.arange(len(side)) * blocks // len(side) for side in (absent, present)]
+    without = [
+        measured_tradeoff(levels, absent[places[0] != block], present[places[1] != block])
+        for block in range(blocks)
+    ]
+    return np.asarray(np.std(without, axis=0) * np.sqrt(blocks - 1))
 
 
 def _checked(levels: Floats) -> Floats:

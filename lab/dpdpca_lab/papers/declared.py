@@ -107,14 +107,14 @@ class Plot(Picture):
 
     Attributes:
         kind: `clouds` draws every measure as points of its own colour, but `measure`, which is for the table.
-        over: the label of the vertical axis, where it is not that of `measure`.
+        over: the labels of both axes of clouds.
         beside: a second picture of each panel.
         only: values of the axis that are drawn; all if empty.
         in_table: values of the axis that the short table shows; at most seven in equal steps if empty.
     """
 
     kind: Literal["lines", "clouds"] = "lines"
-    over: str | None = None
+    over: tuple[str, str] = ("", "")
     beside: Picture | None = None
     only: tuple[X, ...] = ()
     in_table: tuple[X, ...] = ()

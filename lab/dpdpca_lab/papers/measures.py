@@ -12,7 +12,17 @@ import numpy as np
 
 from dpdpca_lab.central.result import captured_energy, explained_rank, subspace_errors
 from dpdpca_lab.papers.accuracy import classifier, scored, split_of
-from dpdpca_lab.papers.asymptotics import LINES, subspace_error
+from dpdpca_lab.papers.asymptotics import (
+    CALIBRATIONS,
+    LINES,
+    POPULATIONS,
+    TRADE_OFFS,
+    calibrated_beta,
+    people,
+    subspace_error,
+    tradeoff_curve,
+    worst_case,
+)
 from dpdpca_lab.papers.cells import Cell
 from dpdpca_lab.papers.chains import trace, traced
 from dpdpca_lab.papers.declared import Option
@@ -23,6 +33,9 @@ from dpdpca_protocol.errors import UsageError
 
 Values = dict[str, tuple[float, ...]]
 _QUICK_DRAWS = 20
+_SWEEPS = (30, 5)
+"""Of chains in high dimension: before the first draw, and from draw to draw."""
+_ADVISORY = "advisory: in the limit only"
 _SHORT: dict[str, Option] = {"burn_in": 5, "sweeps": 5}
 
 
@@ -192,10 +205,62 @@ def _subspace_error(cell: Cell, folder: Path | None) -> Measured:
     """`error` of the leading subspace; `x` is β over the threshold H_k."""
     table = table_of(cell, folder)
     k = min(cell.k, table.d)
-    count = _QUICK_DRAWS if cell.quick else cell.repetitions
-    errors = subspace_error(cell.line.method, table, k, float(cell.x), count)
+    count, *sweeps = (_QUICK_DRAWS, 5, 1) if cell.quick else (cell.repetitions, *_SWEEPS)
+    errors = subspace_error(cell.line.method, table, k, float(cell.x), count, *sweeps)
     label, family = LINES[cell.line.method]
-    return Measured({"error": errors}, label, family, "advisory: in the limit only", facts=facts_of(table, k))
+    return Measured({"error": errors}, label, family, _ADVISORY, facts=facts_of(table, k))
+
+
+def _calibration(cell: Cell, folder: Path | None) -> Measured:
+    """`beta` whose σ is `x`, and `reachable`, which is 0 where there is none."""
+    table, line = table_of(cell, folder), cell.line.method
+    k = min(cell.k, table.d - 1)
+    beta = calibrated_beta(line, table, k, float(cell.x), str(cell.panel.options["relation"]))
+    found: Values = {"reachable": (float(beta is not None),), "beta": () if beta is None else (beta,)}
+    label, family = CALIBRATIONS[line]
+    return Measured(found, label, family, _ADVISORY, facts=facts_of(table, k))
+
+
+def _trade_off(cell: Cell, folder: Path | None) -> Measured:
+    """`error` of type II over that of type I, for the panel's σ, with `lower` and `upper`."""
+    table, line = table_of(cell, folder), cell.line.method
+    k, levels = min(cell.k, table.d - 1), np.array([float(x) for x in cell.grid])
+    options = cell.panel.options
+    count, *sweeps = (_QUICK_DRAWS, 5, 1) if cell.quick else (int(options["draws"]), *_SWEEPS)
+    sigma = float(options["sigma"])
+    found = tradeoff_curve(line, table, k, sigma, levels, count, *sweeps)
+    label, family = TRADE_OFFS[line]
+    guarantee = f"pure ε = {worst_case(table, k, sigma):,.0f}, any data" if line == "pure" else _ADVISORY
+    return Measured(
+        {name: tuple(map(float, values)) for name, values in found.items()},
+        label,
+        family,
+        guarantee,
+        facts=facts_of(table, k),
+        at={name: tuple(map(float, levels)) for name in found},
+    )
+
+
+def _people(cell: Cell, folder: Path | None) -> Measured:
+    """Every tenth person on two components, by super-population, at β/H_2 = `ratio` of the panel.
+
+    `captured` is the share of the best energy that one component has, and that both have.
+    """
+    table = table_of(cell, folder)
+    found = people(table, float(cell.panel.options["ratio"]), 5 if cell.quick else 30)
+    shown = np.arange(0, table.n, 10)
+    groups = {
+        name: found.scores[shown[table.labels[shown] == place]].round(4)
+        for place, name in enumerate(POPULATIONS)
+    }
+    places = {"captured": (1.0, 2.0)} | {name: tuple(map(float, here[:, 0])) for name, here in groups.items()}
+    values = {"captured": tuple(map(float, found.captured))}
+    values |= {name: tuple(map(float, here[:, 1])) for name, here in groups.items()}
+    facts, is_exact = facts_of(table, len(found.captured)), found.beta is None
+    label = "without noise" if is_exact else f"one draw at β = {found.beta:.3g}"
+    guarantee = "not private" if is_exact else "none for a finite chain; scores are not private"
+    family = Family.BOUND if is_exact else Family.NO_GUARANTEE
+    return Measured(values, label, family, guarantee, facts=facts, at=places)
 
 
 def _chain_trace(cell: Cell, folder: Path | None) -> Measured:
@@ -218,6 +283,9 @@ def _chain_trace(cell: Cell, folder: Path | None) -> Measured:
 
 MEASURES: dict[str, Measure] = {
     "chain-trace": Measure(_chain_trace, lambda cell: (1,)),
+    "people": Measure(_people, lambda cell: (1,), is_light=True),
+    "trade-off": Measure(_trade_off, lambda cell: (1,)),
+    "calibration": Measure(_calibration, lambda cell: (1,), is_light=True),
     "subspace-error": Measure(_subspace_error, lambda cell: (1,)),
     "accuracy": Measure(_accuracy, lambda cell: (1, classifier(cell.line.method).version)),
     "formula": Measure(_formula, lambda cell: (1, formula(cell.line.method).version), is_light=True),

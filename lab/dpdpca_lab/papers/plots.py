@@ -43,18 +43,20 @@ def _figure(experiment: Experiment, rows: Sequence[Row]) -> Figure:
     across = min(2, len(wanted))
     down = -(-len(wanted) // across)
     figure = Figure(figsize=(1.5 + 4.2 * across, 1.9 + 3.0 * down), layout="constrained")
-    axes = figure.subplots(down, across, squeeze=False).flat
+    axes = list(figure.subplots(down, across, squeeze=False).flat)
     for (panel, picture), place in zip(wanted, axes, strict=False):
         inside = [row for row in rows if row.panel == panel]
+        labels = experiment.axis.label, picture.label
         if experiment.plot.kind == "clouds":
+            labels = experiment.plot.over
             _draw_clouds(place, [row for row in inside if row.measure != picture.measure])
         else:
             _draw(place, experiment, picture, inside)
         place.set_title(panel, fontsize=9)
-        place.set_xlabel(experiment.axis.label)
-        place.set_ylabel(experiment.plot.over or picture.label)
+        place.set_xlabel(labels[0])
+        place.set_ylabel(labels[1])
         place.grid(visible=True, linewidth=0.3, alpha=0.5)
-    for unused in list(axes)[len(wanted) :]:
+    for unused in axes[len(wanted) :]:
         unused.set_axis_off()
     entries = dict[str, Artist]()
     for place in figure.axes:
@@ -92,13 +94,13 @@ def _draw(place: Axes, experiment: Experiment, picture: Picture, rows: Sequence[
     lengths = Counter(row.line for row in shown)
     texts = [str(x) for x in dict.fromkeys(row.x for row in shown) if isinstance(x, str)]
     counts = dict.fromkeys(Family, 0)
-    for number, name in enumerate(dict.fromkeys(row.line for row in shown)):
+    for number, name in enumerate(each for each in dict.fromkeys(row.line for row in rows) if lengths[each]):
         mine = [row for row in shown if row.line == name]
         family = mine[0].family
         places = [texts.index(row.x) if isinstance(row.x, str) else row.x for row in mine]
         means = [row.mean for row in mine]
         style: dict[str, Any] = {"linestyle": _style(family, counts[family])}
-        if texts or len(mine) == 1 or 2 * len(mine) < max(lengths.values()):  # points on others' lines
+        if texts or len(mine) == 1 or 4 * len(mine) < max(lengths.values()):  # points on others' lines
             style = {"linestyle": "none", "marker": _MARKERS[number % len(_MARKERS)]}
         colours = _COLOURS[family]
         colour, grey = colours[counts[family] % len(colours)], family is Family.BOUND

@@ -28,6 +28,7 @@ from dpdpca_lab.central.tradeoff import (
     gaussian_tradeoff,
     measured_tradeoff,
     renyi_tradeoff,
+    tradeoff_errors,
 )
 from dpdpca_protocol.errors import PolicyError, UsageError
 
@@ -219,6 +220,24 @@ def test_a_measured_trade_off() -> None:
     assert measured == pytest.approx([0.7, 0.6, 0.2], abs=0.011)
 
 
+def test_the_errors_of_a_measured_trade_off(draws: RealDraws) -> None:
+    """They are about the spread of many measurements, also where draws depend on their neighbours."""
+    grid, runs, count = np.array([0.1, 0.3, 0.5]), 60, 400
+    for repeated in (1, 4):
+        measured, errors = [], []
+        for _ in range(runs):
+            absent, present = draws.normals(count // repeated), draws.normals(count // repeated) + 1
+            sides = np.repeat(absent, repeated), np.repeat(present, repeated)
+            measured.append(measured_tradeoff(grid, *sides))
+            errors.append(tradeoff_errors(grid, *sides))
+        # Seeded, so it always gives the same. Errors that took all draws for independent would be half of it.
+        assert np.mean(errors, axis=0) / np.std(measured, axis=0) == pytest.approx(1, abs=0.35)
+
+
+def test_a_pure_bound_of_any_size_has_a_curve() -> None:
+    assert approximate_tradeoff(np.array([0.0, 0.01, 1.0]), 5000.0) == pytest.approx([1, 0, 0])
+
+
 @pytest.mark.parametrize(
     ("function", "arguments"),
     [
@@ -238,6 +257,7 @@ def test_a_measured_trade_off() -> None:
         (draw_frames, (levels(10), 1.0, 0)),
         (draw_frames, (levels(10), 0.0, 1)),
         (gaussian_tradeoff, (np.array([1.1]), 1.0)),
+        (tradeoff_errors, (np.array([0.5]), np.zeros(9), np.zeros(3), 4)),
         (renyi_tradeoff, (np.array([0.5]), 1.0, 1.0)),
         (renyi_tradeoff, (np.array([0.5]), 2.0, -1.0)),
     ],
