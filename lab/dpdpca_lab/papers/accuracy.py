@@ -102,7 +102,7 @@ def scored(cell: Cell, split: Split, point: Point) -> tuple[float, ...]:
     return tuple(float((rule(split.test) == split.labels).mean()) for rule in rules)
 
 
-def _machine(rows: Floats, labels: Labels, penalty: float) -> tuple[Floats, float]:
+def linear_machine(rows: Floats, labels: Labels, penalty: float) -> tuple[Floats, float]:
     """w and b of a linear machine with squared hinge loss."""
     from sklearn.svm import LinearSVC
 
@@ -122,7 +122,7 @@ def _on_components(method: Method) -> Classifier:
     def predictors(train: Problem, point: Point) -> Iterator[Predict]:
         assert method.draws is not None
         for vectors in method.draws(train, point):
-            fitted = _machine(train.rows @ vectors.T, train.labels, point.number("penalty", 1.0))
+            fitted = linear_machine(train.rows @ vectors.T, train.labels, point.number("penalty", 1.0))
             yield _rule(vectors, *fitted)
 
     private = f"components: {method.guarantee}; machine: none"
@@ -138,7 +138,7 @@ def _on_components(method: Method) -> Classifier:
 
 
 def _on_all(train: Problem, point: Point) -> Iterator[Predict]:
-    fitted = _machine(np.asarray(train.rows), train.labels, point.number("penalty", 1.0))
+    fitted = linear_machine(np.asarray(train.rows), train.labels, point.number("penalty", 1.0))
     while True:
         yield _rule(None, *fitted)
 
@@ -152,7 +152,7 @@ def _majority(train: Problem, point: Point) -> Iterator[Predict]:
 def _pca_dpsvm(train: Problem, point: Point) -> Iterator[Predict]:
     """w + Lap(2Cnd/ε) on each coordinate, with exact components and an exact offset."""
     vectors, penalty = train.axes[: point.k], point.number("penalty", 1.0)
-    normal, offset = _machine(train.rows @ vectors.T, train.labels, penalty)
+    normal, offset = linear_machine(train.rows @ vectors.T, train.labels, penalty)
     dimension = point.k if point.options.get("dimension") == "k" else train.d
     scale = published_output_scale(train.n, dimension, float(point.epsilon), penalty)
     while True:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from dpdpca_lab.central.result import captured_energy, explained_rank, subspace_errors
+from dpdpca_lab.papers import halves
 from dpdpca_lab.papers.accuracy import classifier, scored, split_of
 from dpdpca_lab.papers.asymptotics import (
     CALIBRATIONS,
@@ -201,6 +202,28 @@ def _accuracy(cell: Cell, folder: Path | None) -> Measured:
     )
 
 
+def _accuracy_of_halves(cell: Cell, folder: Path | None) -> Measured:
+    """`accuracy` in per cent, for some draws of each of the panel's `permutations`."""
+    table, chosen = table_of(cell, folder), classifier(cell.line.method)
+    found: list[float] = []
+    real = None
+    for permutation in range(1 if cell.quick else int(cell.panel.options["permutations"])):
+        half, train, test = halves.halves(table, permutation)
+        point = point_of(cell, half)
+        scores = halves.scored(cell.line.method, table, half, train, test, point)
+        found += islice(scores, cell.repetitions)
+        real = chosen.real_epsilon(half, point) if chosen.real_epsilon else None
+    return Measured(
+        {"accuracy": tuple(100 * share for share in found)},
+        chosen.label,
+        chosen.family,
+        chosen.guarantee,
+        cell.epsilon if chosen.real_epsilon else None,
+        real,
+        facts_of(table, min(cell.k, table.d)),
+    )
+
+
 def _subspace_error(cell: Cell, folder: Path | None) -> Measured:
     """`error` of the leading subspace; `x` is β over the threshold H_k."""
     table = table_of(cell, folder)
@@ -288,6 +311,9 @@ MEASURES: dict[str, Measure] = {
     "calibration": Measure(_calibration, lambda cell: (1,), is_light=True),
     "subspace-error": Measure(_subspace_error, lambda cell: (1,)),
     "accuracy": Measure(_accuracy, lambda cell: (1, classifier(cell.line.method).version)),
+    "accuracy-of-halves": Measure(
+        _accuracy_of_halves, lambda cell: (1, classifier(cell.line.method).version)
+    ),
     "formula": Measure(_formula, lambda cell: (1, formula(cell.line.method).version), is_light=True),
     "directions": Measure(_directions, lambda cell: (1, method(cell.line.method).version)),
     "spectrum": Measure(_spectrum, lambda cell: (1,), is_light=True),

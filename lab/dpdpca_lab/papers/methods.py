@@ -14,7 +14,7 @@ import numpy as np
 
 from dpdpca_lab.central.entropy import Floats, RealDraws
 from dpdpca_lab.central.exponential import exponential_components
-from dpdpca_lab.central.gibbs import Step, frame_draws, gibbs_components
+from dpdpca_lab.central.gibbs import Step, frame_draws, gibbs_components, uniform_frame
 from dpdpca_lab.central.power import power_components
 from dpdpca_lab.central.published_power import (
     published_iterations,
@@ -202,6 +202,10 @@ def _published_power_epsilon(entry_norm: bool, pure: bool = False) -> RealEpsilo
     return real
 
 
+def _random(table: Problem, point: Point) -> Floats:
+    return uniform_frame(point.k, table.d, RealDraws())
+
+
 def _optimum(table: Problem, point: Point) -> Floats:
     return table.axes[: point.k]
 
@@ -305,5 +309,6 @@ METHODS: dict[str, Method] = {
         "PPCA, Gibbs sampler", Family.NO_GUARANTEE, "none for a finite chain", independent(_gibbs), _never
     ),
     "floor": Method("random subspace, expected", Family.BOUND, "reads no data", None),
+    "random": Method("random subspace", Family.BOUND, "reads no data", independent(_random)),
     "optimum": Method("without noise", Family.BOUND, "not private", independent(_optimum), repeats=False),
 }
