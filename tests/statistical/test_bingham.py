@@ -15,8 +15,9 @@ from scipy.special import hyp1f1
 
 from dpdpca_lab.central.asymptotic import Spectrum, privacy_sigma, utility
 from dpdpca_lab.central.bingham import Envelope, sample_bingham, sample_eigenbasis
+from dpdpca_lab.central.coordinates import redrawn_shares
 from dpdpca_lab.central.entropy import RealDraws
-from dpdpca_lab.central.gibbs import Step, gibbs_chain, uniform_frame
+from dpdpca_lab.central.gibbs import Step, gibbs_chains, uniform_frame
 
 from .alpha import level
 
@@ -24,6 +25,12 @@ from .alpha import level
 def mean_rate(values: NDArray[np.float64], expected: float) -> float:
     """Hoeffding: how rarely a mean of values in [0, 1] is this far from its expectation, both sides."""
     return 2 * math.exp(-2 * len(values) * (float(np.mean(values)) - expected) ** 2)
+
+
+def difference_rate(values: NDArray[np.float64], others: NDArray[np.float64]) -> float:
+    """Hoeffding: how rarely means of two independent samples of one law in [0, 1] are this far apart."""
+    difference = float(np.mean(values) - np.mean(others))
+    return 2 * math.exp(-2 * difference**2 / (1 / len(values) + 1 / len(others)))
 
 
 def axial_moment(d: int, concentration: float) -> float:
@@ -105,19 +112,47 @@ def test_a_long_chain_agrees_with_the_exact_law_on_a_small_problem(k: int, step:
     values = np.array([4.0, 1.0, 0.0])
     matrix = np.diag(values)
     exact, _ = sample_bingham(matrix if k == 1 else -matrix, RealDraws(), 20_000)
-    expected = (exact**2).mean(axis=0) if k == 1 else 1 - (exact**2).mean(axis=0)
-    source, sweeps = RealDraws(), 4 if step is Step.EXACT else 12
-    frames = np.array(
-        [
-            (
-                next(islice(gibbs_chain(values, uniform_frame(k, 3, source), source, step), sweeps - 1, None))
-                ** 2
-            ).sum(axis=0)
-            for _ in range(700)
-        ]
-    )
+    expected = exact**2 if k == 1 else 1 - exact**2
+    source, sweeps, chains = RealDraws(), *((4, 700) if step is Step.EXACT else (12, 20_000))
+    starts = np.array([uniform_frame(k, 3, source) for _ in range(chains)])
+    frames = next(islice(gibbs_chains(values, starts, source, step), sweeps - 1, None))
+    shares = (frames**2).sum(axis=1)
     for axis in range(3):
-        assert mean_rate(frames[:, axis], float(expected[axis])) > level()
+        assert difference_rate(shares[:, axis], expected[:, axis]) > level()
+
+
+SLOPES = [
+    *((-0.5, slope) for slope in (-30.0, 1.0, 2.5, 40.0)),
+    *((0.0, slope) for slope in (-50.0, -0.5, 3.0, 500.0)),
+    *((2.5, slope) for slope in (-800.0, 1.2, 2.0, 20.0)),
+    *((60.0, slope) for slope in (-5000.0, 29.0, 80.0, 3000.0)),
+]
+
+
+@pytest.mark.parametrize(("power", "slope"), SLOPES)
+def test_a_redrawn_share_has_its_law(power: float, slope: float) -> None:
+    """θ ∝ θ^(−1/2)(1 − θ)^power·exp(slope·θ), through its distribution function, with θ = sin² a."""
+    angles = np.linspace(0, np.pi / 2, 400_001)[:-1]
+    logs = (2 * power + 1) * np.log(np.cos(angles)) + slope * np.sin(angles) ** 2
+    heights = np.exp(logs - logs.max())
+    sums = np.cumsum((heights[1:] + heights[:-1]) / 2)
+    source, count = RealDraws(), 40_000
+    normals, tosses = source.normals(count), np.log(source.uniforms(count))
+    drawn = np.arcsin(np.sqrt(redrawn_shares(np.full(count, slope), power, normals, tosses, source)))
+    quantiles = np.interp(drawn, angles[1:], sums / sums[-1])
+    assert mean_rate(quantiles, 0.5) > level()
+    assert mean_rate(np.abs(2 * quantiles - 1), 0.5) > level()
+
+
+def test_a_sweep_of_coordinates_keeps_the_exact_law() -> None:
+    """Chains that start with exact draws have the same law after one sweep over the coordinates."""
+    values = np.array([30.0, 12.0, 10.0, 4.0, 1.0, 0.0, 0.0, 0.0])
+    source, count = RealDraws(), 20_000
+    before, fresh = (sample_eigenbasis(values, source, count=count)[0] for _ in range(2))
+    after = next(gibbs_chains(values, before[:, None, :], source, Step.COORDINATES))[:, 0]
+    for axis in range(len(values)):
+        assert difference_rate(after[:, axis] ** 2, fresh[:, axis] ** 2) > level()
+    assert mean_rate((after[:, 0] * before[:, 0] > 0).astype(float), 0.5) > level()
 
 
 def beyond(ratio: float, standard_error: float, tolerance: float = 0.05) -> float:

@@ -6,6 +6,8 @@ deviations, and the low bits of a sum depend on its value. Guarantees based on t
 assumption. Integer mechanisms do not need this assumption.
 """
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
@@ -29,7 +31,7 @@ class RealDraws:
 
     def uniforms(self, *shape: int) -> Floats:
         """Uniform draws from the midpoints (k + ½)/2⁵². These are doubles, never 0 and never rounded to 1."""
-        count = int(np.prod(shape))
+        count = math.prod(shape)
         words = np.frombuffer(self._randomness.bytes(8 * count), dtype="<u8") >> np.uint64(12)
         return ((words.astype(np.float64) + 0.5) / 2**52).reshape(shape)
 

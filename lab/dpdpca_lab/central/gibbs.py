@@ -18,9 +18,9 @@ from fractions import Fraction
 from itertools import islice
 
 import numpy as np
-from scipy.special import betaincinv
 
 from dpdpca_lab.central.bingham import sample_eigenbasis
+from dpdpca_lab.central.coordinates import redraw_coordinates
 from dpdpca_lab.central.entropy import Floats, RealDraws
 from dpdpca_lab.central.result import CentralResult, check_input
 from dpdpca_lab.mechanisms import NoGuarantee
@@ -88,12 +88,22 @@ def gibbs_chain(levels: Floats, start: Floats, draws: RealDraws, step: Step = St
     Yields:
         (k, d) orthonormal rows.
     """
-    redraw = _REDRAW[step]
-    frame = start.copy()
+    for frames in gibbs_chains(levels, start[None], draws, step):
+        yield frames[0]
+
+
+def gibbs_chains(
+    levels: Floats, starts: Floats, draws: RealDraws, step: Step = Step.EXACT
+) -> Iterator[Floats]:
+    """`gibbs_chain` for several independent chains at once, (chains, k, d) frames.
+
+    Many chains of coordinates hardly take longer than one, but for an eigendecomposition of each.
+    """
+    redraw, frames = _REDRAW[step], starts.copy()
     while True:
-        for row in range(len(frame)):
-            frame[row] = redraw(levels, frame[row], np.delete(frame, row, axis=0), draws)
-        yield frame.copy()
+        for row in range(frames.shape[1]):
+            frames[:, row] = redraw(levels, frames[:, row], np.delete(frames, row, axis=1), draws)
+        yield frames.copy()
 
 
 def frame_draws(
@@ -138,10 +148,10 @@ class BurnIn:
     """Two traces of a chain.
 
     Attributes:
-        sign_statistic: (T,) F_k(T) = ‖mean of the first T frames‖_F/√k, which the paper takes as a test of
+        sign_statistic: (T, …) F_k(T) = ‖mean of the first T frames‖_F/√k, which the paper takes as a test of
             convergence. Every frame has fresh random signs, so that E F_k(T)² is exactly 1/T, even if the
             subspace never moves.
-        captured: (T,) q_F = tr V A Vᵀ of each frame, whose course does show convergence.
+        captured: (T, …) q_F = tr V A Vᵀ of each frame, whose course does show convergence.
     """
 
     sign_statistic: Floats
@@ -149,70 +159,38 @@ class BurnIn:
 
 
 def burn_in_of(frames: Iterable[Floats], eigenvalues: Floats) -> BurnIn:
-    """The traces of (k, d) frames in the eigenbasis of A, one entry for each frame.
+    """The traces of (…, k, d) frames in the eigenbasis of A, one entry for each frame.
 
     Source: Chaudhuri, Sarwate, Sinha 2013, section 4.2.
     """
-    total, statistic, captured = np.zeros(1), list[float](), list[float]()
+    total, statistic, captured = np.zeros(1), list[Floats](), list[Floats]()
     for count, frame in enumerate(frames, start=1):
         total = total + frame
-        statistic.append(float(np.linalg.norm(total)) / count / math.sqrt(len(frame)))
-        captured.append(float((frame**2 @ eigenvalues).sum()))
+        statistic.append(np.linalg.norm(total, axis=(-2, -1)) / count / math.sqrt(frame.shape[-2]))
+        captured.append((frame**2 @ eigenvalues).sum(axis=-1))
     return BurnIn(np.array(statistic), np.array(captured))
 
 
-def _exactly(levels: Floats, row: Floats, others: Floats, draws: RealDraws) -> Floats:
-    drawn, _ = sample_eigenbasis(levels, draws, others)
-    return np.asarray(drawn[0])
+def _exactly(levels: Floats, rows: Floats, others: Floats, draws: RealDraws) -> Floats:
+    return np.concatenate([sample_eigenbasis(levels, draws, given)[0] for given in others])
 
 
-def _by_coordinates(levels: Floats, row: Floats, others: Floats, draws: RealDraws) -> Floats:
-    full, _ = np.linalg.qr(others.T, mode="complete")
-    complement = full[:, len(others) :]
-    values, basis = np.linalg.eigh((complement.T * levels) @ complement)
-    axes = complement @ basis
-    direction = axes @ _sweep(row @ axes, values, draws)
-    return np.asarray(direction / np.linalg.norm(direction))
+def _by_coordinates(levels: Floats, rows: Floats, others: Floats, draws: RealDraws) -> Floats:
+    """One sweep over the coordinates in the eigenbasis of B on the complement of the others.
+
+    With P the projector onto it and B raised above 0, the others are the null space of P B P.
+    """
+    chains, m, d = others.shape
+    raised = levels - levels.min() + (np.ptp(levels) or 1.0)
+    projectors = np.eye(d) - others.swapaxes(1, 2) @ others
+    values, bases = np.linalg.eigh((projectors * raised) @ projectors)
+    values, axes = values[:, m:], bases[:, :, m:]
+    coordinates = (rows[:, None, :] @ axes).reshape(chains, d - m)
+    directions = (axes @ redraw_coordinates(coordinates, values, draws)[:, :, None]).reshape(chains, d)
+    return np.asarray(directions / np.linalg.norm(directions, axis=1, keepdims=True))
 
 
 _REDRAW: dict[Step, Callable[[Floats, Floats, Floats, RealDraws], Floats]] = {
     Step.EXACT: _exactly,
     Step.COORDINATES: _by_coordinates,
 }
-
-
-def _sweep(point: Floats, levels: Floats, draws: RealDraws) -> Floats:
-    """Redraw each coordinate of a unit vector, given the ratios of the others (Hoff 2009, section 3)."""
-    if len(point) == 1:
-        return draws.signs(1)
-    squares = point**2
-    for i in range(len(point)):
-        shares = squares.copy()
-        shares[i] = 0
-        total = shares.sum()
-        shares = (
-            shares / total if total > 0 else np.where(np.arange(len(point)) == i, 0.0, 1.0) / (len(point) - 1)
-        )
-        theta = _coordinate(float(levels[i] - shares @ levels), (len(point) - 3) / 2, draws)
-        squares = shares * (1 - theta)
-        squares[i] = theta
-    return np.sqrt(squares) * draws.signs(len(point))
-
-
-def _coordinate(slope: float, power: float, draws: RealDraws) -> float:
-    """θ of density ∝ θ^(−1/2)(1 − θ)^power·exp(slope·θ) on (0, 1), by rejection from Beta(½, 1 + tilt).
-
-    The ratio of the two is (1 − θ)^excess·exp(slope·θ) with 0 ≤ excess ≤ slope where slope > 0; its largest
-    value is at 1 − excess/slope.
-    """
-    tilt = max(power - slope, min(power, -1 + 1 / (1 + np.log(2 + slope)))) if slope > 0 else power
-    excess = power - tilt
-    peak = 1 - excess / slope if slope > excess else 0.0
-    most = slope * peak + (excess * np.log1p(-peak) if excess > 0 else 0.0)
-    while True:
-        uniform, toss = draws.uniforms(2)
-        theta = float(betaincinv(0.5, 1 + tilt, uniform))
-        if not 0 < theta < 1:
-            continue
-        if np.log(toss) < slope * theta + (excess * np.log1p(-theta) if excess > 0 else 0.0) - most:
-            return theta

@@ -7,7 +7,7 @@ from itertools import islice
 import numpy as np
 
 from dpdpca_lab.central.entropy import Floats, RealDraws
-from dpdpca_lab.central.gibbs import BurnIn, Step, burn_in_of, gibbs_chain, leading_frame, uniform_frame
+from dpdpca_lab.central.gibbs import BurnIn, Step, burn_in_of, gibbs_chains, leading_frame, uniform_frame
 from dpdpca_lab.papers.methods import Family
 from dpdpca_lab.papers.prepared import Problem
 from dpdpca_protocol.errors import UsageError
@@ -73,14 +73,18 @@ def traced(
         return {"F": 1 / np.sqrt(sweeps)[None]}
     if name == "optimum":
         return {"energy": np.full((1, len(sweeps)), table.levels[:k].sum())}
-    found = [_chain(chosen, table, k, epsilon, int(sweeps[-1])) for _ in range(chains)]
-    statistic = np.array([each.sign_statistic[sweeps - 1] for each in found]).round(12)
-    captured = np.array([each.captured[sweeps - 1] for each in found])
+    found = _chains(chosen, table, k, epsilon, int(sweeps[-1]), chains)
+    statistic, captured = (trace[sweeps - 1].T for trace in (found.sign_statistic, found.captured))
+    statistic = statistic.round(12)
     return {"F": statistic, "T F²": sweeps * statistic**2, "energy": captured}
 
 
-def _chain(chosen: Trace, table: Problem, k: int, epsilon: float, sweeps: int) -> BurnIn:
+def _chains(chosen: Trace, table: Problem, k: int, epsilon: float, sweeps: int, chains: int) -> BurnIn:
     assert chosen.step is not None
     draws, levels = RealDraws(), table.levels * (table.n * epsilon / 2)
-    start = leading_frame(levels, k) if chosen.from_leading else uniform_frame(k, table.d, draws)
-    return burn_in_of(islice(gibbs_chain(levels, start, draws, chosen.step), sweeps), table.levels)
+    starts = [
+        leading_frame(levels, k) if chosen.from_leading else uniform_frame(k, table.d, draws)
+        for _ in range(chains)
+    ]
+    frames = gibbs_chains(levels, np.array(starts), draws, chosen.step)
+    return burn_in_of(islice(frames, sweeps), table.levels)

@@ -11,6 +11,7 @@ from scipy.integrate import quad
 from scipy.special import hyp1f1
 
 from dpdpca_lab.central.bingham import Envelope, sample_bingham
+from dpdpca_lab.central.coordinates import from_betas, from_gammas, from_normals
 from dpdpca_lab.central.entropy import RealDraws
 from dpdpca_lab.central.exponential import exponential_components
 from dpdpca_lab.central.gibbs import (
@@ -18,6 +19,7 @@ from dpdpca_lab.central.gibbs import (
     burn_in_of,
     frame_draws,
     gibbs_chain,
+    gibbs_chains,
     gibbs_components,
     leading_frame,
     uniform_frame,
@@ -223,3 +225,35 @@ def test_what_does_not_fit_is_refused(change: dict[str, Any], what: str) -> None
 def test_no_sweeps_are_refused() -> None:
     with pytest.raises(UsageError, match="sweeps"):
         gibbs_components(np.eye(2), 1, Fraction(1), 1, sweeps=0)
+
+
+@pytest.mark.parametrize("step", Step)
+def test_several_chains_at_once_are_frames_and_independent(step: Step, draws: RealDraws) -> None:
+    values = np.array([300.0, 200.0, 5.0, 5.0, 0.0, 0.0])
+    starts = np.array([leading_frame(values, 2)] * 40)
+    frames = next(islice(gibbs_chains(values, starts, draws, step), 2, None))
+    assert frames.shape == starts.shape
+    assert np.allclose(frames @ frames.swapaxes(1, 2), np.eye(2), atol=1e-9)
+    assert len(np.unique(frames[:, 0, 0])) == 40
+    assert ((frames[:, :, :2] ** 2).sum(axis=(1, 2)) > 1.8).all()
+    assert set(np.sign(frames[:, 0, 0])) == {-1.0, 1.0}
+    assert (starts == leading_frame(values, 2)).all()
+    alike = next(gibbs_chains(np.ones(3), uniform_frame(2, 3, draws)[None], draws, step))
+    assert np.allclose(alike[0] @ alike[0].T, np.eye(2))
+
+
+@pytest.mark.parametrize("power", [-0.5, 0.0, 3.0, 60.0])
+def test_proposals_of_a_share_are_never_accepted_with_more_than_certainty(
+    power: float, draws: RealDraws
+) -> None:
+    for slope in (-500.0, -1.0, 0.0, 0.5, 5.0, 20.0, 100.0, 900.0):
+        slopes = np.full(500, slope)
+        proposals = [from_betas(slopes, power, draws)]
+        if slope >= 4 * (power + 1):
+            proposals.append(from_gammas(slopes, power, draws))
+        if power >= 0 and slope < power:
+            proposals.append(from_normals(slopes, power, draws))
+        for thetas, log_ratios in proposals:
+            assert (log_ratios <= 1e-9).all()
+            assert np.isfinite(log_ratios[(thetas > 0) & (thetas < 1)]).all()
+            assert (log_ratios[(thetas <= 0) | (thetas >= 1)] == -np.inf).all()
