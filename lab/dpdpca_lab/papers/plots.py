@@ -116,11 +116,7 @@ def _draw(place: Axes, experiment: Experiment, picture: Picture, rows: Sequence[
             **style,
         )
         if picture.band is not None:
-            sides = [
-                [row for row in allowed if (row.line, row.measure) == (name, side)] for side in picture.band
-            ]
-            ends = [[row.mean for row in side] for side in sides]
-            place.fill_between([row.x for row in sides[0]], *ends, color=colour, alpha=0.2, linewidth=0)
+            _draw_band(place, [row for row in allowed if row.line == name], picture.band, colour)
         counts[family] += 1
     if texts:
         place.set_xticks(range(len(texts)), texts)
@@ -129,6 +125,14 @@ def _draw(place: Axes, experiment: Experiment, picture: Picture, rows: Sequence[
         place.set_xscale("log")
     if picture.log_y:
         place.set_yscale("log")
+
+
+def _draw_band(place: Axes, rows: Sequence[Row], band: tuple[str, str], colour: str) -> None:
+    """The area between two measures of one line, where it has them."""
+    lower, upper = ([row for row in rows if row.measure == side] for side in band)
+    if lower:
+        ends = [row.mean for row in lower], [row.mean for row in upper]
+        place.fill_between([row.x for row in lower], ends[0], ends[1], color=colour, alpha=0.2, linewidth=0)
 
 
 def _style(family: Family, number: int) -> str:
