@@ -253,7 +253,7 @@ def _trade_off(cell: Cell, folder: Path | None) -> Measured:
     sigma = float(options["sigma"])
     found = tradeoff_curve(line, table, k, sigma, levels, count, *sweeps)
     label, family = TRADE_OFFS[line]
-    guarantee = f"pure ε = {worst_case(table, k, sigma):,.0f}, any data" if line == "pure" else _ADVISORY
+    guarantee = f"pure ε = {worst_case(table, k, sigma):,.0f}, add-or-remove" if line == "pure" else _ADVISORY
     return Measured(
         {name: tuple(map(float, values)) for name, values in found.items()},
         label,
