@@ -69,7 +69,7 @@ PARTS = {
     ),
     "bench": Part(
         "Compare the time of each phase with its bare arithmetic and with other libraries.",
-        ("dpdpca_lab.benchmarks.commands", "dpdpca_lab.benchmarks.study"),
+        ("dpdpca_lab.benchmarks.commands", "dpdpca_lab.benchmarks.study", "dpdpca_lab.scale.commands"),
         "bench",
     ),
     "experiments": Part(

@@ -12,6 +12,7 @@ from reference_pages import (
     python_api,
     requests,
     rest,
+    scale,
     settings,
     terms,
 )
@@ -32,6 +33,7 @@ _MARK = "<!-- Written by `make reference` from the code: do not edit. -->\n\n"
 
 
 PAPERS = FOLDER.parent / "papers.md"
+SCALE = FOLDER.parent / "scale.md"
 SPECIFICATION = FOLDER.parent / "spec.md"
 _GENERATED: dict[str, Callable[[], str]] = {"requests": requests.section, "messages": messages.section}
 """Parts of the specification, between two marks that name them."""
@@ -46,6 +48,11 @@ def written(name: str) -> str:
 def papers_page() -> str:
     """The page on the papers, from the declared experiments and the results beside it."""
     return f"{_MARK}{papers.page().rstrip()}\n"
+
+
+def scale_page() -> str:
+    """The page on large studies, from the model and the measurements beside it."""
+    return f"{_MARK}{scale.page().rstrip()}\n"
 
 
 def completed(specification: str) -> str:
@@ -67,6 +74,8 @@ def main() -> None:
         sys.stdout.write(f"docs/reference/{name}\n")
     PAPERS.write_text(papers_page(), encoding="utf-8")
     sys.stdout.write("docs/papers.md\n")
+    SCALE.write_text(scale_page(), encoding="utf-8")
+    sys.stdout.write("docs/scale.md\n")
     SPECIFICATION.write_text(completed(SPECIFICATION.read_text(encoding="utf-8")), encoding="utf-8")
     sys.stdout.write("docs/spec.md\n")
 

@@ -7,20 +7,17 @@ import json
 import shutil
 import socket
 import subprocess
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 from federation.bare_owner import claim, make_chunks, seal_chunk
 from federation.bare_user import BareStudy, BareUser, make_request
+from federation.behind import run_whole_study
 from federation.nginx import Nginx
-from federation.processes import wait_for
-from federation.records import add_up, draft, patients, write_csv
+from federation.records import add_up, patients, write_csv
 from federation.world import Federation, federation_in
 
 from dpdpca_cli.federation.processes import free_port
@@ -34,14 +31,11 @@ from dpdpca_protocol.errors import (
 from dpdpca_protocol.messages.share import Receipt
 from dpdpca_protocol.paillier.chunks import CHUNK_CIPHERTEXTS
 from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE
-from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.sealing import seal
 from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_runtime.http import exchange
-from dpdpca_runtime.http.answers import StudyUpdate
 from dpdpca_runtime.http.client import ProxyClient
 
-SIZES = (900, 700, 400)
 LIMIT = "    client_max_body_size 64m;\n"
 TO_PROXY = "        proxy_pass http://127.0.0.1:8440;\n        # Requests"
 """Of everything but events."""
@@ -90,26 +84,6 @@ def _through(
         yield client
 
 
-@dataclass
-class Listener:
-    """A client's live events, kept as they come."""
-
-    client: ProxyClient
-    study: StudyId
-
-    def __post_init__(self) -> None:
-        self.heard: list[StudyUpdate] = []
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        with suppress(UnavailableError):  # nginx ends before the stream does
-            for update in self.client.events(self.study):
-                self.heard.append(update)
-
-    def wait(self, what: str, is_it: Callable[[StudyUpdate], bool]) -> None:
-        wait_for(lambda: any(is_it(update) for update in list(self.heard)), f"the event of {what}")
-
-
 def test_the_example_loads_as_it_is_shipped(nginx: Nginx) -> None:
     nginx.configure(free_port())
     assert "test is successful" in nginx.check()
@@ -117,30 +91,7 @@ def test_the_example_loads_as_it_is_shipped(nginx: Nginx) -> None:
 
 @pytest.mark.usefixtures("shipped")
 def test_a_whole_study_goes_through_it_with_live_events(federation: Federation, tmp_path: Path) -> None:
-    """Every event is waited for before the next thing is done: none may come as late as that."""
-    user, owners = federation.user, federation.owners(3)
-    named = [owner.name for owner in owners]
-    study = user.create_study(
-        draft(release="masked", participants=named, min_owners=3, closing="when-complete")
-    )
-    with federation.client(owners[0].key()) as client:
-        listener = Listener(client, StudyId.parse(study))
-
-        def has_shares(count: int, update: StudyUpdate) -> bool:
-            complete: int | None = update.detail.get("owners_complete")
-            return complete == count
-
-        for count, owner in enumerate(owners, start=1):
-            part = write_csv(tmp_path / f"{count}.csv", patients(SIZES[count - 1], seed=count))
-            owner.join(f"{federation.url}/{study}", part)
-            listener.wait(f"share {count}", partial(has_shares, count))
-        user.wait_state(study, "published")
-        listener.wait("the end", lambda update: update.detail.get("state") == "published")
-    model = user.ask("user", "result", study)
-    found = owners[2].ask("owner", "components", f"{federation.url}/{study}")
-    assert model["records"] == found["records"] == sum(SIZES)
-    assert found["components"] == model["components"]
-    assert user.ask("user", "verify", study)["verified"]
+    run_whole_study(federation, tmp_path)
 
 
 # HTTP/2

@@ -1,5 +1,6 @@
 """The files in deploy/ against the program that they run."""
 
+import json
 import re
 from pathlib import Path
 
@@ -57,10 +58,15 @@ def test_the_unit_reloads_with_the_signal_that_reads_certificates_again() -> Non
     assert re.findall(r"^ExecReload=(.*)$", unit, re.MULTILINE) == ["/bin/kill -HUP $MAINPID"]
 
 
+def documented() -> str:
+    """The pages that name every metric and every type of refusal."""
+    pages = (DEPLOY.parent / "docs").glob("**/*.md")
+    return "".join(path.read_text() for path in pages if path.name in ("operations.md", "errors.md"))
+
+
 def test_alerts_look_at_metrics_and_error_types_that_there_are() -> None:
     rules = (DEPLOY / "prometheus.rules.yml").read_text()
-    pages = (DEPLOY.parent / "docs").glob("**/*.md")
-    page = "".join(path.read_text() for path in pages if path.name in ("operations.md", "errors.md"))
+    page = documented()
     metrics = set(re.findall(r"\bdpdpca_\w+", rules))
     slugs = {slug for found in re.findall(r'slug=~?"([^"]+)"', rules) for slug in found.split("|")}
     assert {"dpdpca_certificate_seconds_left", "dpdpca_problems_total"} <= metrics
@@ -68,8 +74,33 @@ def test_alerts_look_at_metrics_and_error_types_that_there_are() -> None:
     assert all(f"`{name}`" in page for name in metrics | slugs)
 
 
-def test_the_reverse_proxy_speaks_to_where_the_proxy_listens(tmp_path: Path) -> None:
-    targets = re.findall(r"proxy_pass http://(\S+);", (DEPLOY / "nginx.example.conf").read_text())
+def test_the_board_shows_every_metric_with_labels_that_it_has() -> None:
+    board = json.loads((DEPLOY / "grafana.board.json").read_text())
+    targets = [target for panel in board["panels"] for target in panel["targets"]]
+    rows = re.findall(r"^\| `(dpdpca_\w+)` \| ([^|]+) \|", documented(), re.MULTILINE)
+    labels = {name: set(words.strip().split(", ")) - {"–"} for name, words in rows}
+    shown: set[str] = set()
+    for target in targets:
+        (metric,) = {name.removesuffix("_bucket") for name in re.findall(r"dpdpca_\w+", target["expr"])}
+        used = set(re.findall(r"by \((\w+)\)", target["expr"])) - {"le"}
+        assert used <= labels[metric], target["expr"]
+        assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= used
+        shown.add(metric)
+    assert shown == set(labels)
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+
+
+@pytest.mark.parametrize(
+    ("example", "target"),
+    [
+        ("nginx.example.conf", r"proxy_pass http://(\S+);"),
+        ("Caddyfile.example", r"reverse_proxy (\S+) \{"),
+    ],
+)
+def test_the_reverse_proxy_speaks_to_where_the_proxy_listens(
+    example: str, target: str, tmp_path: Path
+) -> None:
+    targets = re.findall(target, (DEPLOY / example).read_text())
     settings = Settings(home=tmp_path)  # type: ignore[call-arg] # the rest has defaults
     assert set(targets) == {f"{settings.host}:{settings.port}"}
 

@@ -1,19 +1,16 @@
 """nginx in front of a proxy, with the example configuration as it is shipped, or changed in one place."""
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpdpca_cli.federation.processes import free_port, tail
+from federation.behind import DEPLOY, HOST, listens
 from federation.processes import wait_for
-
-DEPLOY = Path(__file__).parents[3] / "deploy"
-HOST = "localhost"
 
 # The example is a file for the http block; what stands around it on Debian is this, but for files of our own.
 _AROUND = """\
@@ -92,7 +89,7 @@ class Nginx:
         self.check()
         process = subprocess.Popen(self._command, start_new_session=True)
         try:
-            wait_for(self._listens, "nginx listens")
+            wait_for(lambda: listens(self.port), "nginx listens")
             assert process.poll() is None, tail(self.folder / "error.log")
             yield
         finally:
@@ -103,8 +100,3 @@ class Nginx:
     def _command(self) -> list[str]:
         folder = self.folder
         return [self.program, "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log")]
-
-    def _listens(self) -> bool:
-        with suppress(ConnectionRefusedError), socket.create_connection((HOST, self.port), timeout=5):
-            return True
-        return False
