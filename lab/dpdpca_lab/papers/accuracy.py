@@ -44,7 +44,7 @@ class Classifier:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Training rows with their sums, and test rows. Classes are 0 and 1."""
+    """Training rows with their sums, and test rows. If there are two classes, they are 0 and 1."""
 
     train: Problem
     test: Floats

@@ -13,6 +13,7 @@ from dpdpca_lab.central.result import captured_energy, explained_rank, subspace_
 from dpdpca_lab.papers.accuracy import classifier, scored, split_of
 from dpdpca_lab.papers.asymptotics import LINES, subspace_error
 from dpdpca_lab.papers.cells import Cell
+from dpdpca_lab.papers.class_scores import point_by_owners, scores_on_components, split_by_owners
 from dpdpca_lab.papers.declared import Option
 from dpdpca_lab.papers.formulas import formula
 from dpdpca_lab.papers.methods import NO_DELTA, Family, Point, method
@@ -184,6 +185,29 @@ def _accuracy(cell: Cell, folder: Path | None) -> Measured:
     )
 
 
+def _class_scores(cell: Cell, folder: Path | None) -> Measured:
+    """Means over the classes on test rows: `precision`, `recall` and `f1`.
+
+    `cell.records` are those of one owner.
+    """
+    split, chosen = split_by_owners(cell, folder), method(cell.line.method)
+    point = point_by_owners(cell, split.train, point_of(cell, split.train))
+    scores = list(scores_on_components(chosen, split, point, cell.repetitions))
+    return Measured(
+        {
+            "f1": tuple(each.f1 for each in scores),
+            "precision": tuple(each.precision for each in scores),
+            "recall": tuple(each.recall for each in scores),
+        },
+        chosen.label,
+        chosen.family,
+        chosen.guarantee,
+        float(point.epsilon) if chosen.real_epsilon else None,
+        chosen.real_epsilon(split.train, point) if chosen.real_epsilon else None,
+        facts_of(split.train, point.k),
+    )
+
+
 def _subspace_error(cell: Cell, folder: Path | None) -> Measured:
     """`error` of the leading subspace; `x` is β over the threshold H_k."""
     table = table_of(cell, folder)
@@ -196,6 +220,7 @@ def _subspace_error(cell: Cell, folder: Path | None) -> Measured:
 
 MEASURES: dict[str, Measure] = {
     "subspace-error": Measure(_subspace_error, lambda cell: (1,)),
+    "class-scores": Measure(_class_scores, lambda cell: (1, method(cell.line.method).version)),
     "accuracy": Measure(_accuracy, lambda cell: (1, classifier(cell.line.method).version)),
     "formula": Measure(_formula, lambda cell: (1, formula(cell.line.method).version), is_light=True),
     "directions": Measure(_directions, lambda cell: (1, method(cell.line.method).version)),

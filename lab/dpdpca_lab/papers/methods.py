@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from dpdpca_lab.benchmarks.local_pca import pass_on
 from dpdpca_lab.central.entropy import Floats, RealDraws
 from dpdpca_lab.central.exponential import exponential_components
 from dpdpca_lab.central.gibbs import Step, frame_draws, gibbs_components
@@ -148,6 +149,20 @@ def _joint(table: Problem, point: Point) -> Floats:
     return leading_directions(noisy, point.k)
 
 
+def _local_chain(mechanism: type[Gaussian]) -> Draws:
+    """PrivateLocalPCA: owners of `owner_records` rows each, one after the other. Rows that are left over
+    belong to nobody."""
+
+    def draw(table: Problem, point: Point) -> Floats:
+        size = int(point.options["owner_records"])
+        found = fitted(mechanism, Quantity.SECOND_MOMENT, table.d, point.epsilon, point.delta)
+        assert isinstance(found, Gaussian)
+        parts = (table.rows[end - size : end] for end in range(size, table.n + 1, size))
+        return pass_on((part.T @ part * UNIT for part in parts), found, point.k)[0]
+
+    return independent(draw)
+
+
 def _wishart(table: Problem, point: Point) -> Floats:
     mechanism = Wishart.calibrated(unit_setting(Quantity.SECOND_MOMENT, table.d, point.epsilon))
     return leading_directions(table.target + noise_matrix(mechanism) / UNIT, point.k)
@@ -257,6 +272,20 @@ METHODS: dict[str, Method] = {
         "(ε, δ) with another ε",
         _additive(PublishedGaussian, Quantity.SCATTER),
         _continuous(PublishedGaussian, Quantity.SCATTER),
+    ),
+    "local-chain": Method(
+        "PrivateLocalPCA, proved noise",
+        Family.OURS,
+        _BOTH,
+        _local_chain(Gaussian),
+        _as_asked,
+    ),
+    "local-chain-published": Method(
+        "PrivateLocalPCA as published",
+        Family.PUBLISHED,
+        "(ε, δ) with another ε",
+        _local_chain(PublishedGaussian),
+        _continuous(PublishedGaussian),
     ),
     "mod-sulq": Method(
         "MOD-SULQ as published",

@@ -219,6 +219,7 @@ def _sites(rows: NDArray[np.floating]) -> NDArray[np.floating]:
 _RECIPES = {
     "sites": _Recipe(_sites, is_centred=True),
     "largest-norm": _Recipe(_largest_norm, is_centred=False),
+    "largest-norm-scatter": _Recipe(_largest_norm, is_centred=True),
     "centre": _Recipe(_centre, is_centred=True),
     "min-max": _Recipe(_min_max, is_centred=True),
     "z-score": _Recipe(_z_score, is_centred=True),
