@@ -91,7 +91,7 @@ def _split(
     labels = (table.labels[chosen[order]] == classes[1]).astype(np.int64)
     test = min(test, len(rows) // 3)
     train = min(train, len(rows) - test)
-    kept = Problem.of(rows[:train], labels[:train], table.is_centred, table.origin)
+    kept = Problem.of(rows[:train], labels[:train], table.is_centred, table.origin, table.reach)
     return Split(kept, rows[len(rows) - test :], labels[len(rows) - test :])
 
 

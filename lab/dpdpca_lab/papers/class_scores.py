@@ -53,7 +53,7 @@ def _split(data: str, prepare: str, folder: Path | None, quick: bool, test: int,
     else:
         order = np.argsort(shuffle.uniforms(table.n))
     rows, labels = table.rows[order].astype(np.float64), table.labels[order]
-    train = Problem.of(rows[:-test], labels[:-test], table.is_centred, table.origin)
+    train = Problem.of(rows[:-test], labels[:-test], table.is_centred, table.origin, table.reach)
     return Split(train, rows[-test:], labels[-test:])
 
 

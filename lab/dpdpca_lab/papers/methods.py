@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from dpdpca_lab.benchmarks.local_pca import pass_on
+from dpdpca_lab.benchmarks.played_chains import chain
 from dpdpca_lab.central.entropy import Floats, RealDraws
 from dpdpca_lab.central.exponential import exponential_components
 from dpdpca_lab.central.gibbs import Step, frame_draws, gibbs_components
@@ -27,6 +28,7 @@ from dpdpca_lab.mechanisms.noise import FAST, UNIT, noise_matrix, unit_setting
 from dpdpca_lab.papers.declared import Option
 from dpdpca_lab.papers.prepared import Problem
 from dpdpca_lab.pipelines.dppca_svm import leading_directions
+from dpdpca_lab.reference_data import Table
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.privacy.mechanisms import Gaussian, Laplace, Mechanism, Quantity, Setting
 
@@ -147,6 +149,23 @@ def _joint(table: Problem, point: Point) -> Floats:
         total = table.total + np.array(mechanism.draw_sum(FAST), dtype=np.float64) / UNIT**0.5
         noisy = noisy - np.outer(total, total) / table.n
     return leading_directions(noisy, point.k)
+
+
+def _chain(table: Problem, point: Point) -> Floats:
+    """A chain of studies of three owners, as the data user's planner chooses its rounds.
+
+    Sums and noise are real, and nothing is encrypted. All columns have the same public bounds, ± the table's
+    reach, so that directions in scaled units are those of the rows.
+
+    Raises:
+        UsageError: the components of R are wanted. Those of a chain are about the mean.
+    """
+    if not table.is_centred:
+        raise UsageError("bad-argument", "a chain finds components about the mean, and not those of R")
+    ends = np.full(table.d, table.reach)
+    rows = Table(table.origin, table.rows.astype(np.float64), -ends, ends)
+    played = chain(rows, float(point.epsilon), delta=float(point.delta))
+    return played.components.vectors[: point.k]
 
 
 def _local_chain(mechanism: type[Gaussian]) -> Draws:
@@ -272,6 +291,13 @@ METHODS: dict[str, Method] = {
         "(ε, δ) with another ε",
         _additive(PublishedGaussian, Quantity.SCATTER),
         _continuous(PublishedGaussian, Quantity.SCATTER),
+    ),
+    "chain": Method(
+        "chain of studies",
+        Family.OURS,
+        "(ε, δ) of all rounds, proved",
+        independent(_chain),
+        _as_asked,
     ),
     "local-chain": Method(
         "PrivateLocalPCA, proved noise",

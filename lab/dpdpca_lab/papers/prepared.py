@@ -37,6 +37,7 @@ class Problem:
         levels: (d,) eigenvalues of S/n or R/n, largest first.
         axes: (d, d) their eigenvectors, as rows.
         origin: where the rows come from.
+        reach: the largest absolute value that a column can have by what is taken as public.
     """
 
     rows: NDArray[np.floating]
@@ -47,14 +48,22 @@ class Problem:
     levels: Floats
     axes: Floats
     origin: str
+    reach: float
 
     @classmethod
-    def of(cls, rows: NDArray[np.floating], labels: NDArray[np.int64], is_centred: bool, origin: str) -> Self:
+    def of(
+        cls,
+        rows: NDArray[np.floating],
+        labels: NDArray[np.int64],
+        is_centred: bool,
+        origin: str,
+        reach: float = 1.0,
+    ) -> Self:
         """The sums of prepared rows, none longer than 1."""
         total, moment = _sums(rows)
         target = _scatter(total, moment, len(rows)) if is_centred else moment
         levels, columns = np.linalg.eigh(target / len(rows))
-        return cls(rows, labels, total, moment, is_centred, levels[::-1], columns[:, ::-1].T, origin)
+        return cls(rows, labels, total, moment, is_centred, levels[::-1], columns[:, ::-1].T, origin, reach)
 
     @property
     def n(self) -> int:
@@ -76,8 +85,11 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
+    """How rows are prepared. With bounds for each column, none exceeds 1/√d; else no row is longer than 1."""
+
     prepare: Callable[[NDArray[np.floating]], NDArray[np.floating]]
     is_centred: bool
+    has_bounds: bool = False
 
 
 def problem(panel: Panel, folder: Path | None, quick: bool, records: int | None = None) -> Problem:
@@ -114,7 +126,9 @@ def _problem(name: str, recipe: str, folder: Path | None, quick: bool, records: 
         order = np.argsort(RealDraws(Repeatable(f"{name}/shuffle")).uniforms(len(rows)))[:records]
         rows, labels = rows[order], labels[order]
     chosen = _RECIPES[recipe]
-    return Problem.of(chosen.prepare(rows), labels, chosen.is_centred, whole.origin)
+    prepared = chosen.prepare(rows)
+    reach = prepared.shape[1] ** -0.5 if chosen.has_bounds else 1.0
+    return Problem.of(prepared, labels, chosen.is_centred, whole.origin, reach)
 
 
 @lru_cache(maxsize=1)
@@ -217,11 +231,11 @@ def _sites(rows: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 _RECIPES = {
-    "sites": _Recipe(_sites, is_centred=True),
+    "sites": _Recipe(_sites, is_centred=True, has_bounds=True),
     "largest-norm": _Recipe(_largest_norm, is_centred=False),
     "largest-norm-scatter": _Recipe(_largest_norm, is_centred=True),
     "centre": _Recipe(_centre, is_centred=True),
     "min-max": _Recipe(_min_max, is_centred=True),
     "z-score": _Recipe(_z_score, is_centred=True),
-    "public": _Recipe(_public, is_centred=True),
+    "public": _Recipe(_public, is_centred=True, has_bounds=True),
 }

@@ -1,4 +1,4 @@
-"""Owners with few records each: how they split a table, what a chain of theirs finds, and its scores."""
+"""Several owners: how they split a table, what chains of theirs find, and its scores."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -11,8 +11,9 @@ from dpdpca_lab.papers.cells import Cell, cells_of
 from dpdpca_lab.papers.class_scores import point_by_owners, scores_on_components, split_by_owners
 from dpdpca_lab.papers.declared import Experiment, Panel, experiments
 from dpdpca_lab.papers.measures import point_of
-from dpdpca_lab.papers.methods import Point, method
+from dpdpca_lab.papers.methods import Draws, Point, method
 from dpdpca_lab.papers.prepared import problem
+from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.privacy.mechanisms import Gaussian
 
 FIGURE = next(each for each in experiments() if each.name == "wc18-fig4")
@@ -27,6 +28,12 @@ def cell_of(figure: Experiment, name: str, x: float) -> Cell:
     )
 
 
+def draws_of(name: str) -> Draws:
+    found = method(name).draws
+    assert found is not None
+    return found
+
+
 def test_without_noise_owners_in_turn_find_what_their_own_records_hold(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -35,9 +42,7 @@ def test_without_noise_owners_in_turn_find_what_their_own_records_hold(
         Gaussian, "draw_triangle", lambda self, count, sample: [0] * (SMALL.d * (SMALL.d + 1) // 2)
     )
     point = Point(Fraction(1), Fraction(1, 10**6), SMALL.d, {"owner_records": 70})
-    draws = method("local-chain").draws
-    assert draws is not None
-    found = next(draws(SMALL, point))
+    found = next(draws_of("local-chain")(SMALL, point))
     rows = SMALL.rows[:280]
     energy = [captured_energy(found[:k], rows.T @ rows) for k in (1, 2, 3)]
     levels = np.linalg.eigvalsh(rows.T @ rows)[::-1]
@@ -88,3 +93,21 @@ def test_a_machine_on_good_components_beats_one_on_others() -> None:
     good, bad = (next(scores_on_components(each, split, point, 1)) for each in (optimum, worst))
     assert good.f1 > bad.f1 + 0.2
     assert good.precision == pytest.approx(good.f1, abs=0.1)
+
+
+@pytest.mark.parametrize(("prepare", "reach"), [("centre", 1.0), ("public", 10**-0.5)])
+def test_a_chain_finds_the_components_of_the_prepared_rows(prepare: str, reach: float) -> None:
+    """At a large ε its noise is small, so a wrong unit, sign or order of columns would show."""
+    table = problem(Panel(title="a", data="covtype-10", prepare=prepare, records=2000), None, False)
+    assert table.reach == pytest.approx(reach)
+    assert np.abs(table.rows).max() <= table.reach
+    found = next(draws_of("chain")(table, Point(Fraction(8), Fraction(9, 20_000), 3)))
+    assert found.shape == (3, 10)
+    assert found @ found.T == pytest.approx(np.eye(3), abs=1e-9)
+    assert captured_energy(found, table.target / table.n) > 0.97 * table.levels[:3].sum()
+
+
+def test_a_chain_is_about_the_mean() -> None:
+    table = problem(Panel(title="a", data="css13-normal", records=300), None, False)
+    with pytest.raises(UsageError, match="mean"):
+        next(draws_of("chain")(table, Point(Fraction(1), Fraction(1, 1000), 2)))
