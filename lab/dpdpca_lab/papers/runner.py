@@ -75,7 +75,8 @@ def run(
     total = len(set(paths))
     (out / CELLS).mkdir(parents=True, exist_ok=True)
     progress(len(known), total)
-    count = 1 if measure(experiment.measure).is_light else workers
+    chosen = measure(experiment.measure)
+    count = 1 if chosen.is_light or chosen.is_timed else workers
     for path, measured in _measured(missing, folder, count):
         write_shared(path, _written(measured))
         known[path] = measured
