@@ -6,7 +6,7 @@ papers treat it as public. The recipe `public` takes public bounds instead.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Self
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dpdpca_lab.central.entropy import Floats, RealDraws
 from dpdpca_lab.papers.declared import Panel
 from dpdpca_lab.reference_data import COVTYPE_BOUNDS, Records, Repeatable, digest, load
+from dpdpca_lab.tables import encode_table
 from dpdpca_protocol.errors import UsageError
 
 VERSION = 1
@@ -24,7 +25,42 @@ VERSION = 1
 QUICK_ROWS, QUICK_COLUMNS = 2000, 60
 
 
+_BATCH = 50_000
+
+
 @dataclass(frozen=True, slots=True)
+class GridSums:
+    """The sums of rows as owners encode them: on a grid, with bounds of −1 and 1 and a clip norm of 1.
+
+    Attributes:
+        count: n.
+        total: (d,) v, whole numbers in grid units.
+        moment: (d, d) R, whole numbers.
+        record_bound: K, in grid units².
+    """
+
+    count: int
+    total: Floats
+    moment: Floats
+    record_bound: int
+
+    @classmethod
+    def of(cls, rows: NDArray[np.floating]) -> Self:
+        """The sums of (n, d) rows, none longer than 1."""
+        starts = range(0, len(rows), _BATCH)
+        tables = (encode_table(rows[start : start + _BATCH], (-1.0, 1.0), clip_norm=1.0) for start in starts)
+        first = next(tables)
+        total, moment = first.moments.sum, first.moments.second_moment
+        for table in tables:
+            total, moment = total + table.moments.sum, moment + table.moments.second_moment
+        return cls(len(rows), total.astype(np.float64), moment.astype(np.float64), first.record_bound)
+
+    @property
+    def scatter(self) -> Floats:
+        return _scatter(self.total, self.moment, self.count)
+
+
+@dataclass(frozen=True, eq=False)
 class Problem:
     """Prepared rows and their sums. No row is longer than 1.
 
@@ -64,6 +100,11 @@ class Problem:
         target = _scatter(total, moment, len(rows)) if is_centred else moment
         levels, columns = np.linalg.eigh(target / len(rows))
         return cls(rows, labels, total, moment, is_centred, levels[::-1], columns[:, ::-1].T, origin, reach)
+
+    @cached_property
+    def on_grid(self) -> GridSums:
+        """The sums as a study would have them."""
+        return GridSums.of(self.rows)
 
     @property
     def n(self) -> int:

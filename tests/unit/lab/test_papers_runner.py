@@ -155,7 +155,7 @@ def test_titles_and_labels_are_not_in_the_key_and_versions_are(monkeypatch: pyte
         "lines": (Line(method="gaussian", label="other"),),
     }
     assert key(cells_of(SMALL.model_copy(update=renamed), quick=False)[0], None) == before
-    newer = replace(methods.METHODS["gaussian"], version=2)
+    newer = replace(methods.METHODS["gaussian"], version=methods.METHODS["gaussian"].version + 1)
     monkeypatch.setitem(methods.METHODS, "gaussian", newer)
     assert key(cells_of(SMALL, quick=False)[0], None) != before
 
