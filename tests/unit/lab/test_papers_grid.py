@@ -27,17 +27,20 @@ EPSILON = Fraction(1, 2)
 TABLE = problem(Panel(title="a", data="covtype-10", prepare="centre", records=300), None, False)
 
 
-def manifest_of(table: Problem, release: str) -> Manifest:
+def as_records(table: Problem) -> Table:
     ends = np.ones(table.d)
-    base = base_of(Table("table", table.rows, -ends, ends), float(EPSILON))
+    return Table("table", table.rows.astype(np.float64), -ends, ends)
+
+
+def manifest_of(table: Problem, release: str) -> Manifest:
+    base = base_of(as_records(table), float(EPSILON))
     weight = {"sum_weight": "0.43"} if release == "joint" else {}
     return complete(base | {"release": release, "clip_norm": "1", "delta": "0.0005"} | weight)
 
 
 def released(table: Problem, release: str) -> NoisyScatter:
-    ends = np.ones(table.d)
-    owners = owners_of(Table("table", table.rows, -ends, ends))
-    noisy = run_study(manifest_of(table, release), owners, OS_RANDOMNESS, NO_NOISE, UNENCRYPTED)
+    manifest, owners = manifest_of(table, release), owners_of(as_records(table))
+    noisy = run_study(manifest, owners, OS_RANDOMNESS, NO_NOISE, UNENCRYPTED)
     assert isinstance(noisy, NoisyScatter)
     return noisy
 
@@ -76,6 +79,7 @@ def test_without_noise_our_methods_have_the_components_of_these_integers(
     name: str, best: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nothing(mechanism: Gaussian, sample: Samplers = NO_NOISE) -> Floats:
+        assert mechanism.setting.record_bound == TABLE.on_grid.record_bound
         return np.zeros((mechanism.setting.encoded_features,) * 2)
 
     monkeypatch.setattr(methods, "noise_matrix", nothing)

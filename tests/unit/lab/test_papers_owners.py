@@ -49,6 +49,18 @@ def test_without_noise_owners_in_turn_find_what_their_own_records_hold(
     assert energy == pytest.approx(np.cumsum(levels)[:3])
 
 
+@pytest.mark.parametrize("name", ["local-chain", "local-chain-published"])
+def test_the_noise_of_owners_in_turn_has_the_unit_of_their_rows(name: str) -> None:
+    """At a huge ε there is hardly any noise; at a small ε, the components are lost."""
+    energy = []
+    for epsilon in (Fraction(1000), Fraction(1, 1000)):
+        point = Point(epsilon, Fraction(1, 1000), 2, {"owner_records": 100})
+        energy.append(captured_energy(next(draws_of(name)(SMALL, point)), SMALL.moment / SMALL.n))
+    best = SMALL.levels[:2].sum()
+    assert energy[0] > 0.98 * best
+    assert energy[1] < 0.9 * best
+
+
 def test_both_protocols_of_the_figure_have_their_own_real_epsilon() -> None:
     point = Point(Fraction(1, 2), Fraction(1, 10**5), 2, {"owner_records": 70})
     real = {}
