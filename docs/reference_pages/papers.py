@@ -49,9 +49,8 @@ _REST = """
   Localization. Where another set stands in, the experiment says so.
 - Grids, splits, penalties and pairs of classes that the papers do not state, and values that only a picture
   shows.
-- These figures have no experiment yet: figures 3 and 4 of Wang and Chang, figure 4 of Huang et al., figure 2
-  and table 2 of Chaudhuri et al., and figures 1, 4 and 5 of Yun and Dudeja.
-- The chain of studies is not among the lines yet. [utility.md](utility.md) compares it with single studies.
+- These figures have no experiment yet: figure 2 and table 2 of Chaudhuri et al., and figures 1, 4 and 5 of
+  Yun and Dudeja.
 
 ## Corrections
 

@@ -100,14 +100,17 @@ def from_csv(text: str) -> list[Row]:
 
 
 def as_markdown(experiment: Experiment, rows: Sequence[Row]) -> str:
-    """The drawn measure: a table for each panel, a row for each line, at most seven values of the axis."""
-    drawn = [row for row in rows if row.measure == experiment.plot.measure]
+    """The drawn measure: a table for each panel, a row for each line, at most seven values of the axis.
+
+    Tables of the other measures that the plot names follow.
+    """
+    plot = experiment.plot
+    drawn = [row for row in rows if row.measure == plot.measure]
     spread = "; mean ± standard deviation" if any(row.repetitions > 1 for row in drawn) else ""
-    parts = [f"{experiment.plot.label}, by {experiment.axis.label}{spread}."]
-    for panel in dict.fromkeys(row.panel for row in drawn):
-        inside = [row for row in drawn if row.panel == panel]
-        columns = _columns(experiment, list(dict.fromkeys(row.x for row in inside)))
-        parts += ["", f"**{panel}**", "", *_table(columns, inside)]
+    parts = [f"{plot.label}, by {experiment.axis.label}{spread}.", *_panels(experiment, drawn)]
+    for measure in plot.also:
+        others = [row for row in rows if row.measure == measure]
+        parts += ["", f"{measure.capitalize()}:", *_panels(experiment, others)]
     return "\n".join(parts) + "\n"
 
 
@@ -153,6 +156,15 @@ def epsilon_words(rows: Sequence[Row]) -> str:
     if f"{least:.2g}" == f"{most:.2g}":
         return f"{most:.2g} × claimed"
     return f"{least:.2g} to {most:.2g} × claimed"
+
+
+def _panels(experiment: Experiment, rows: Sequence[Row]) -> list[str]:
+    parts: list[str] = []
+    for panel in dict.fromkeys(row.panel for row in rows):
+        inside = [row for row in rows if row.panel == panel]
+        columns = _columns(experiment, list(dict.fromkeys(row.x for row in inside)))
+        parts += ["", f"**{panel}**", "", *_table(columns, inside)]
+    return parts
 
 
 def _columns(experiment: Experiment, values: list[X]) -> list[X]:
