@@ -49,8 +49,6 @@ _REST = """
   Localization. Where another set stands in, the experiment says so.
 - Grids, splits, penalties and pairs of classes that the papers do not state, and values that only a picture
   shows.
-- These figures have no experiment yet: figures 3 and 4 of Wang and Chang, and figure 4 of Huang et al.
-- The chain of studies is not among the lines yet. [utility.md](utility.md) compares it with single studies.
 
 ## Corrections
 

@@ -6,7 +6,7 @@ the DPDPCA paper). There is no cryptography, and every owner adds the full noise
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -65,13 +65,27 @@ def private_local_pca(
     if calibration is Calibration.AS_PUBLISHED:
         mechanism = published = PublishedGaussian.calibrated(setting)
         claim = published.claim
-    carried, seconds = np.zeros((d, 0)), []
-    vectors = np.zeros((d, 0))
-    for table in tables:
+    directions, seconds = pass_on((table.second_moment for table in tables), mechanism, rank)
+    return LocalChain(directions, claim, mechanism.guarantee, seconds)
+
+
+def pass_on(moments: Iterable[Floats], mechanism: Gaussian, rank: int) -> tuple[Floats, tuple[float, ...]]:
+    """The steps of the owners, one after the other.
+
+    Args:
+        moments: the second moment of each owner, (d, d), in the units of the mechanism's record bound.
+        mechanism: of each owner's noise.
+        rank: number of eigenpairs that are passed on.
+
+    Returns:
+        (rank, d) directions of the last owner, leading direction first, and the seconds of each owner.
+    """
+    d = mechanism.setting.encoded_features
+    carried, vectors, seconds = np.zeros((d, 0)), np.zeros((d, 0)), []
+    for moment in moments:
         begin = time.perf_counter()
-        noisy = table.second_moment + noise_matrix(mechanism) + carried @ carried.T
-        values, columns = np.linalg.eigh(noisy)
+        values, columns = np.linalg.eigh(moment + noise_matrix(mechanism) + carried @ carried.T)
         vectors = columns[:, ::-1][:, :rank]
         carried = vectors * np.sqrt(np.maximum(values[::-1][:rank], 0.0))
         seconds.append(time.perf_counter() - begin)
-    return LocalChain(vectors.T, claim, mechanism.guarantee, tuple(seconds))
+    return vectors.T, tuple(seconds)

@@ -5,6 +5,7 @@ of some are. The published noise on a machine's normal vector does not change th
 its offset are exact.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdpca_lab.benchmarks.measure import seconds_of, steady
 from dpdpca_lab.central.entropy import Floats, RealDraws
 from dpdpca_lab.papers.cells import Cell
 from dpdpca_lab.papers.declared import Panel
@@ -31,7 +33,10 @@ _QUICK_TRAIN, _QUICK_TEST = 600, 300
 
 @dataclass(frozen=True, slots=True)
 class Classifier:
-    """A way to tell two classes apart. `predictors` gives one fitted rule after another, without end."""
+    """A way to tell two classes apart. `predictors` gives one fitted rule after another, without end.
+
+    `has_components` is whether it needs the sums of the training rows.
+    """
 
     label: str
     family: Family
@@ -40,11 +45,12 @@ class Classifier:
     real_epsilon: Callable[[Problem, Point], float] | None = None
     version: int = 1
     repeats: bool = True
+    has_components: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Training rows with their sums, and test rows. Classes are 0 and 1."""
+    """Training rows with their sums, and test rows. If there are two classes, they are 0 and 1."""
 
     train: Problem
     test: Floats
@@ -91,7 +97,7 @@ def _split(
     labels = (table.labels[chosen[order]] == classes[1]).astype(np.int64)
     test = min(test, len(rows) // 3)
     train = min(train, len(rows) - test)
-    kept = Problem.of(rows[:train], labels[:train], table.is_centred, table.origin)
+    kept = Problem.of(rows[:train], labels[:train], table.is_centred, table.origin, table.reach)
     return Split(kept, rows[len(rows) - test :], labels[len(rows) - test :])
 
 
@@ -102,11 +108,28 @@ def scored(cell: Cell, split: Split, point: Point) -> tuple[float, ...]:
     return tuple(float((rule(split.test) == split.labels).mean()) for rule in rules)
 
 
-def linear_machine(rows: Floats, labels: Labels, penalty: float) -> tuple[Floats, float]:
-    """w and b of a linear machine with squared hinge loss."""
-    from sklearn.svm import LinearSVC
+def fit_and_predict_seconds(chosen: Classifier, split: Split, point: Point) -> tuple[float, float]:
+    """Seconds of the processor to fit one rule to the training rows, and to apply it to all test rows.
 
-    fitted = LinearSVC(C=penalty, dual=False).fit(rows, labels)
+    Fitting begins with the rows. It includes their sums and components where the classifier has them.
+    """
+    given = split.train
+    begin = time.process_time()
+    if chosen.has_components:
+        given = Problem.of(given.rows, given.labels, given.is_centred, given.origin, given.reach)
+    rule = next(chosen.predictors(given, point))
+    taken = time.process_time() - begin
+    return taken, steady(lambda: seconds_of(lambda: rule(split.test), time.process_time))
+
+
+def linear_machine(rows: Floats, labels: Labels, point: Point) -> tuple[Floats, float]:
+    """w and b of a linear machine: with squared hinge loss, or with hinge loss by libsvm if the line asks."""
+    from sklearn.svm import SVC, LinearSVC
+
+    penalty = point.number("penalty", 1.0)
+    libsvm = point.options.get("solver") == "libsvm"
+    chosen = SVC(C=penalty, kernel="linear") if libsvm else LinearSVC(C=penalty, dual=False)
+    fitted = chosen.fit(rows, labels)
     return np.asarray(fitted.coef_[0]), float(fitted.intercept_[0])
 
 
@@ -122,7 +145,7 @@ def _on_components(method: Method) -> Classifier:
     def predictors(train: Problem, point: Point) -> Iterator[Predict]:
         assert method.draws is not None
         for vectors in method.draws(train, point):
-            fitted = linear_machine(train.rows @ vectors.T, train.labels, point.number("penalty", 1.0))
+            fitted = linear_machine(train.rows @ vectors.T, train.labels, point)
             yield _rule(vectors, *fitted)
 
     private = f"components: {method.guarantee}; machine: none"
@@ -138,7 +161,7 @@ def _on_components(method: Method) -> Classifier:
 
 
 def _on_all(train: Problem, point: Point) -> Iterator[Predict]:
-    fitted = linear_machine(np.asarray(train.rows), train.labels, point.number("penalty", 1.0))
+    fitted = linear_machine(np.asarray(train.rows), train.labels, point)
     while True:
         yield _rule(None, *fitted)
 
@@ -152,7 +175,7 @@ def _majority(train: Problem, point: Point) -> Iterator[Predict]:
 def _pca_dpsvm(train: Problem, point: Point) -> Iterator[Predict]:
     """w + Lap(2Cnd/ε) on each coordinate, with exact components and an exact offset."""
     vectors, penalty = train.axes[: point.k], point.number("penalty", 1.0)
-    normal, offset = linear_machine(train.rows @ vectors.T, train.labels, penalty)
+    normal, offset = linear_machine(train.rows @ vectors.T, train.labels, point)
     dimension = point.k if point.options.get("dimension") == "k" else train.d
     scale = published_output_scale(train.n, dimension, float(point.epsilon), penalty)
     while True:
@@ -164,8 +187,12 @@ def _never(train: Problem, point: Point) -> float:
 
 
 _CLASSIFIERS = {
-    "svm": Classifier("SVM on all columns", Family.BOUND, "not private", _on_all, repeats=False),
-    "majority": Classifier("majority class", Family.BOUND, "not private", _majority, repeats=False),
+    "svm": Classifier(
+        "SVM on all columns", Family.BOUND, "not private", _on_all, repeats=False, has_components=False
+    ),
+    "majority": Classifier(
+        "majority class", Family.BOUND, "not private", _majority, repeats=False, has_components=False
+    ),
     "pca-dpsvm": Classifier(
         "PCA-DPSVM", Family.NO_GUARANTEE, "none: components and offset are exact", _pca_dpsvm, _never
     ),

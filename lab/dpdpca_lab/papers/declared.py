@@ -58,6 +58,7 @@ class Panel(_Declared):
         k, delta: see `Terms`.
         records: how many records to take, by a fixed shuffle; None for all.
         epsilon_times: ε of this panel over the ε on the axis; above 1 to have the noise of a larger table.
+        only: the values of the axis that this panel has; all if empty.
         options: read by the measure.
     """
 
@@ -68,6 +69,7 @@ class Panel(_Declared):
     delta: Delta | None = None
     records: int | None = None
     epsilon_times: float = 1.0
+    only: tuple[X, ...] = ()
     options: dict[str, Option] = {}
 
 
@@ -77,6 +79,7 @@ class Line(_Declared):
     Attributes:
         label: in legends and tables; by default that of the method.
         repetitions: instead of those of the experiment.
+        only: the values of the axis that this line has; all if empty.
         options: read by the method.
     """
 
@@ -84,6 +87,7 @@ class Line(_Declared):
     label: str | None = None
     terms: Terms = Terms()
     repetitions: int | None = None
+    only: tuple[X, ...] = ()
     options: dict[str, Option] = {}
 
 
@@ -109,6 +113,7 @@ class Plot(Picture):
         kind: `clouds` draws every measure as points of its own colour, but `measure`, which is for the table.
         over: the labels of both axes of clouds.
         beside: a second picture of each panel.
+        also: other measures that the page shows, each in a table of its own.
         only: values of the axis that are drawn; all if empty.
         in_table: values of the axis that the short table shows; at most seven in equal steps if empty.
     """
@@ -116,6 +121,7 @@ class Plot(Picture):
     kind: Literal["lines", "clouds"] = "lines"
     over: tuple[str, str] = ("", "")
     beside: Picture | None = None
+    also: tuple[str, ...] = ()
     only: tuple[X, ...] = ()
     in_table: tuple[X, ...] = ()
 

@@ -16,10 +16,12 @@ from dpdpca_lab.central.bounds import (
 from dpdpca_lab.central.tradeoff import approximate_tradeoff, gaussian_tradeoff, renyi_tradeoff
 from dpdpca_lab.mechanisms.gaussian import published_scale
 from dpdpca_lab.mechanisms.modsulq import modsulq_scale
+from dpdpca_lab.mechanisms.noise import UNIT, unit_setting
 from dpdpca_lab.mechanisms.visibility import noise_norm
 from dpdpca_lab.papers.methods import Family
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.privacy.accounting import gaussian_delta
+from dpdpca_protocol.privacy.mechanisms import Gaussian, Quantity
 
 Options = Mapping[str, float]
 
@@ -102,6 +104,12 @@ def _modsulq_deviation(epsilon: Fraction, delta: Fraction, d: int) -> float:
     return float(modsulq_scale(epsilon, delta, d))
 
 
+def _proved_deviation(epsilon: Fraction, delta: Fraction, d: int) -> float:
+    """Off the diagonal, which decides about the norm."""
+    fitted = Gaussian.calibrated(unit_setting(Quantity.SECOND_MOMENT, d, epsilon, delta))
+    return float(fitted.scale) / UNIT / math.sqrt(2)
+
+
 def _laplace_deviation(epsilon: Fraction, delta: Fraction, d: int) -> float:
     return math.sqrt(2) * 2 * d / float(epsilon)
 
@@ -129,6 +137,7 @@ FORMULAS = {
     ),
     "tradeoff-none": Formula("pure ε: none holds", Family.BOUND, lambda level, given: 0.0),
     "norm-gaussian": Formula("AG", Family.PUBLISHED, _norm(_gaussian_deviation)),
+    "norm-proved": Formula("proved Gaussian on R", Family.OURS, _norm(_proved_deviation)),
     "norm-modsulq": Formula("MOD-SULQ", Family.PUBLISHED, _norm(_modsulq_deviation)),
     "norm-laplace": Formula("DPPCA (Laplace)", Family.PUBLISHED, _norm(_laplace_deviation)),
 }

@@ -4,6 +4,7 @@ Of that other half, a tenth trains the machine, and the rest tests it. No machin
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -29,7 +30,7 @@ def halves(table: Problem, permutation: int) -> tuple[Problem, NDArray[np.int64]
     order = np.argsort(RealDraws(Repeatable(f"css13-table2/{permutation}")).uniforms(table.n))
     half, tenth = table.n // 2, table.n // 2 + max(3, table.n // 20)
     first = order[:half]
-    kept = Problem.of(table.rows[first], table.labels[first], table.is_centred, table.origin)
+    kept = Problem.of(table.rows[first], table.labels[first], table.is_centred, table.origin, table.reach)
     return kept, order[half:tenth], order[tenth:]
 
 
@@ -52,16 +53,17 @@ def scored(
     assert chosen.draws is not None
     for vectors in islice(chosen.draws(half, point), None if chosen.repeats else 1):
         scores = np.asarray(table.rows @ vectors.T.astype(table.rows.dtype), dtype=np.float64)
-        penalty = _tuned(scores[train], labels[train])
-        yield _accuracy(scores[train], labels[train], scores[test], labels[test], penalty)
+        tuned = _tuned(scores[train], labels[train], point)
+        yield _accuracy(scores[train], labels[train], scores[test], labels[test], tuned)
 
 
-def _tuned(rows: Floats, labels: Labels) -> float:
-    """The penalty whose machine on two thirds of the rows gets most of the last third right."""
+def _tuned(rows: Floats, labels: Labels, point: Point) -> Point:
+    """The point with the penalty whose machine on two thirds of the rows is best on the last third."""
     cut = 2 * len(rows) // 3
-    return max(PENALTIES, key=lambda c: _accuracy(rows[:cut], labels[:cut], rows[cut:], labels[cut:], c))
+    offered = [replace(point, options={**point.options, "penalty": penalty}) for penalty in PENALTIES]
+    return max(offered, key=lambda each: _accuracy(rows[:cut], labels[:cut], rows[cut:], labels[cut:], each))
 
 
-def _accuracy(rows: Floats, labels: Labels, others: Floats, known: Labels, penalty: float) -> float:
-    normal, offset = linear_machine(rows, labels, penalty)
+def _accuracy(rows: Floats, labels: Labels, others: Floats, known: Labels, point: Point) -> float:
+    normal, offset = linear_machine(rows, labels, point)
     return float(((others @ normal + offset > 0) == known).mean())

@@ -9,10 +9,11 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from dpdpca_lab.central.result import captured_energy, explained_rank, subspace_errors
 from dpdpca_lab.papers import halves
-from dpdpca_lab.papers.accuracy import classifier, scored, split_of
+from dpdpca_lab.papers.accuracy import classifier, fit_and_predict_seconds, scored, split_of
 from dpdpca_lab.papers.asymptotics import (
     CALIBRATIONS,
     LINES,
@@ -26,9 +27,12 @@ from dpdpca_lab.papers.asymptotics import (
 )
 from dpdpca_lab.papers.cells import Cell
 from dpdpca_lab.papers.chains import trace, traced
+from dpdpca_lab.papers.class_scores import point_by_owners, scores_on_components, split_by_owners
 from dpdpca_lab.papers.declared import Option
 from dpdpca_lab.papers.formulas import formula
 from dpdpca_lab.papers.methods import NO_DELTA, Family, Point, method
+from dpdpca_lab.papers.owners_time import LINES as TIMED
+from dpdpca_lab.papers.owners_time import spent_by
 from dpdpca_lab.papers.prepared import Problem, problem
 from dpdpca_protocol.errors import UsageError
 
@@ -72,11 +76,13 @@ class Measure:
         run: measures a cell.
         versions: all that decides about the values of a cell, but its data.
         is_light: whether a cell takes less time than to start a process.
+        is_timed: whether it measures time, so that cells must not run beside each other.
     """
 
     run: Callable[[Cell, Path | None], Measured]
     versions: Callable[[Cell], tuple[int, ...]]
     is_light: bool = False
+    is_timed: bool = False
 
 
 def measure(name: str) -> Measure:
@@ -224,6 +230,67 @@ def _accuracy_of_halves(cell: Cell, folder: Path | None) -> Measured:
     )
 
 
+def _running_time(cell: Cell, folder: Path | None) -> Measured:
+    """Seconds of the processor, on one core: `fit` from the training rows, `predict` for all test rows."""
+    split, chosen = split_of(cell, folder), classifier(cell.line.method)
+    point = point_of(cell, split.train)
+    with threadpool_limits(1):
+        next(chosen.predictors(split.train, point))  # imports, and the calibration of the noise
+        seconds = [fit_and_predict_seconds(chosen, split, point) for _ in range(cell.repetitions)]
+    return Measured(
+        {"fit": tuple(fit for fit, _ in seconds), "predict": tuple(predict for _, predict in seconds)},
+        chosen.label,
+        chosen.family,
+        facts=facts_of(split.train, point.k),
+    )
+
+
+def _owners_time(cell: Cell, folder: Path | None) -> Measured:
+    """Seconds of one core for `x` owners: `seconds` of all that wait for each other, and their parts.
+
+    `transmission` is apart: the seconds for all bytes at 10 MB/s. The panel's option `columns` cuts d.
+    """
+    table = table_of(cell, folder)
+    rows = np.asarray(table.rows[:, : int(cell.panel.options["columns"])], dtype=np.float64)
+    with threadpool_limits(1):
+        runs = [
+            spent_by(cell.line.method, rows, int(cell.x), point_of(cell, table), cell.quick)
+            for _ in range(cell.repetitions)
+        ]
+    label, family = TIMED[cell.line.method]
+    values = {
+        "seconds": tuple(run.seconds for run in runs),
+        "transmission": tuple(run.transmission for run in runs),
+        "owners": tuple(run.owners for run in runs),
+        "proxy": tuple(run.proxy for run in runs),
+        "user": tuple(run.user for run in runs),
+    }
+    return Measured(values, label, family, facts=facts_of(table, rows.shape[1]) | {"d": rows.shape[1]})
+
+
+def _class_scores(cell: Cell, folder: Path | None) -> Measured:
+    """Means over the classes on test rows: `precision`, `recall` and `f1`.
+
+    `cell.records` are those of one owner.
+    """
+    split, chosen = split_by_owners(cell, folder), method(cell.line.method)
+    point = point_by_owners(cell, split.train, point_of(cell, split.train))
+    scores = list(scores_on_components(chosen, split, point, cell.repetitions))
+    return Measured(
+        {
+            "f1": tuple(each.f1 for each in scores),
+            "precision": tuple(each.precision for each in scores),
+            "recall": tuple(each.recall for each in scores),
+        },
+        chosen.label,
+        chosen.family,
+        chosen.guarantee,
+        float(point.epsilon) if chosen.real_epsilon else None,
+        chosen.real_epsilon(split.train, point) if chosen.real_epsilon else None,
+        facts_of(split.train, point.k),
+    )
+
+
 def _subspace_error(cell: Cell, folder: Path | None) -> Measured:
     """`error` of the leading subspace; `x` is β over the threshold H_k."""
     table = table_of(cell, folder)
@@ -310,6 +377,11 @@ MEASURES: dict[str, Measure] = {
     "trade-off": Measure(_trade_off, lambda cell: (1,)),
     "calibration": Measure(_calibration, lambda cell: (1,), is_light=True),
     "subspace-error": Measure(_subspace_error, lambda cell: (1,)),
+    "owners-time": Measure(_owners_time, lambda cell: (1,), is_timed=True),
+    "running-time": Measure(
+        _running_time, lambda cell: (1, classifier(cell.line.method).version), is_timed=True
+    ),
+    "class-scores": Measure(_class_scores, lambda cell: (1, method(cell.line.method).version)),
     "accuracy": Measure(_accuracy, lambda cell: (1, classifier(cell.line.method).version)),
     "accuracy-of-halves": Measure(
         _accuracy_of_halves, lambda cell: (1, classifier(cell.line.method).version)

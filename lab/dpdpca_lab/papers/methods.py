@@ -1,7 +1,7 @@
 """The methods that the experiments compare, by name: each gives directions for one prepared table.
 
-Noise on R and S is drawn by the exact integer samplers for rows of norm 1, as `mechanisms.noise` does it. The
-tables themselves are not rounded to its grid.
+Noise on R and S is drawn by the exact integer samplers. Our mechanisms get the sums of the rows on a study's
+grid. The papers' mechanisms get those of the rows themselves, with noise as in `mechanisms.noise`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from dpdpca_lab.benchmarks.local_pca import pass_on
+from dpdpca_lab.benchmarks.played_chains import chain
 from dpdpca_lab.central.entropy import Floats, RealDraws
 from dpdpca_lab.central.exponential import exponential_components
 from dpdpca_lab.central.gibbs import Step, frame_draws, gibbs_components, uniform_frame
@@ -26,6 +28,7 @@ from dpdpca_lab.mechanisms.noise import FAST, UNIT, noise_matrix, unit_setting
 from dpdpca_lab.papers.declared import Option
 from dpdpca_lab.papers.prepared import Problem
 from dpdpca_lab.pipelines.dppca_svm import leading_directions
+from dpdpca_lab.reference_data import Table
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.privacy.mechanisms import Gaussian, Laplace, Mechanism, Quantity, Setting
 
@@ -119,12 +122,16 @@ def independent(draw: Draw) -> Draws:
 
 @lru_cache(maxsize=256)
 def fitted(
-    mechanism: type[Mechanism], quantity: Quantity, d: int, epsilon: Fraction, delta: Fraction
+    mechanism: type[Mechanism],
+    quantity: Quantity,
+    d: int,
+    epsilon: Fraction,
+    delta: Fraction,
+    record_bound: int = UNIT,
 ) -> Mechanism:
-    """A mechanism for rows of norm 1."""
-    if quantity is Quantity.JOINT:
-        return mechanism.calibrated(Setting(quantity, d, UNIT, epsilon, delta, SUM_WEIGHT * UNIT))
-    return mechanism.calibrated(unit_setting(quantity, d, epsilon, delta))
+    """A mechanism for rows whose squared norms are at most K in grid units."""
+    alpha_squared = SUM_WEIGHT * record_bound if quantity is Quantity.JOINT else Fraction(0)
+    return mechanism.calibrated(Setting(quantity, d, record_bound, epsilon, delta, alpha_squared))
 
 
 def _additive(mechanism: type[Mechanism], quantity: Quantity = Quantity.SECOND_MOMENT) -> Draws:
@@ -138,14 +145,60 @@ def _additive(mechanism: type[Mechanism], quantity: Quantity = Quantity.SECOND_M
     return independent(draw)
 
 
+def _proved(mechanism: type[Mechanism], quantity: Quantity = Quantity.SECOND_MOMENT) -> Draws:
+    """The same for the sums of a study and a mechanism of ours."""
+
+    def draw(table: Problem, point: Point) -> Floats:
+        sums = table.on_grid
+        noise = noise_matrix(
+            fitted(mechanism, quantity, table.d, point.epsilon, point.delta, sums.record_bound)
+        )
+        matrix = sums.moment if quantity is Quantity.SECOND_MOMENT else sums.scatter
+        return leading_directions(matrix + noise, point.k)
+
+    return independent(draw)
+
+
 def _joint(table: Problem, point: Point) -> Floats:
     """(v, R) with noise on both. S is computed from them where the table's centre is wanted."""
-    mechanism = fitted(Gaussian, Quantity.JOINT, table.d, point.epsilon, point.delta)
-    noisy = table.moment + noise_matrix(mechanism) / UNIT
+    sums = table.on_grid
+    mechanism = fitted(Gaussian, Quantity.JOINT, table.d, point.epsilon, point.delta, sums.record_bound)
+    noisy = sums.moment + noise_matrix(mechanism)
     if table.is_centred:
-        total = table.total + np.array(mechanism.draw_sum(FAST), dtype=np.float64) / UNIT**0.5
-        noisy = noisy - np.outer(total, total) / table.n
+        total = sums.total + np.array(mechanism.draw_sum(FAST), dtype=np.float64)
+        noisy = noisy - np.outer(total, total) / sums.count
     return leading_directions(noisy, point.k)
+
+
+def _chain(table: Problem, point: Point) -> Floats:
+    """A chain of studies of three owners, as the data user's planner chooses its rounds.
+
+    Sums and noise are real, and nothing is encrypted. All columns have the same public bounds, ± the table's
+    reach, so that directions in scaled units are those of the rows.
+
+    Raises:
+        UsageError: the components of R are wanted. Those of a chain are about the mean.
+    """
+    if not table.is_centred:
+        raise UsageError("bad-argument", "a chain finds components about the mean, and not those of R")
+    ends = np.full(table.d, table.reach)
+    rows = Table(table.origin, table.rows.astype(np.float64), -ends, ends)
+    played = chain(rows, float(point.epsilon), delta=float(point.delta))
+    return played.components.vectors[: point.k]
+
+
+def _local_chain(mechanism: type[Gaussian]) -> Draws:
+    """PrivateLocalPCA: owners of `owner_records` rows each, one after the other. Rows that are left over
+    belong to nobody."""
+
+    def draw(table: Problem, point: Point) -> Floats:
+        size = int(point.options["owner_records"])
+        found = fitted(mechanism, Quantity.SECOND_MOMENT, table.d, point.epsilon, point.delta)
+        assert isinstance(found, Gaussian)
+        parts = (table.rows[end - size : end] for end in range(size, table.n + 1, size))
+        return pass_on((part.T @ part * UNIT for part in parts), found, point.k)[0]
+
+    return independent(draw)
 
 
 def _wishart(table: Problem, point: Point) -> Floats:
@@ -236,10 +289,10 @@ def _published_laplace(table: Problem, point: Point) -> float:
 
 _BOTH = "(ε, δ), proved"
 METHODS: dict[str, Method] = {
-    "gaussian": Method("proved Gaussian on R", Family.OURS, _BOTH, _additive(Gaussian), _as_asked),
-    "joint": Method("joint (v, R)", Family.OURS, _BOTH, independent(_joint), _as_asked),
-    "masked": Method("masked, S", Family.OURS, _BOTH, _additive(Gaussian, Quantity.SCATTER), _as_asked),
-    "laplace": Method("proved Laplace on R", Family.OURS, "pure ε, proved", _additive(Laplace), _as_asked),
+    "gaussian": Method("proved Gaussian on R", Family.OURS, _BOTH, _proved(Gaussian), _as_asked, 2),
+    "joint": Method("joint (v, R)", Family.OURS, _BOTH, independent(_joint), _as_asked, 2),
+    "masked": Method("masked, S", Family.OURS, _BOTH, _proved(Gaussian, Quantity.SCATTER), _as_asked, 2),
+    "laplace": Method("proved Laplace on R", Family.OURS, "pure ε, proved", _proved(Laplace), _as_asked, 2),
     "ppca-sequential": Method(
         "PPCA, one direction after another",
         Family.OURS,
@@ -261,6 +314,27 @@ METHODS: dict[str, Method] = {
         "(ε, δ) with another ε",
         _additive(PublishedGaussian, Quantity.SCATTER),
         _continuous(PublishedGaussian, Quantity.SCATTER),
+    ),
+    "chain": Method(
+        "chain of studies",
+        Family.OURS,
+        "(ε, δ) of all rounds, proved",
+        independent(_chain),
+        _as_asked,
+    ),
+    "local-chain": Method(
+        "PrivateLocalPCA, proved noise",
+        Family.OURS,
+        _BOTH,
+        _local_chain(Gaussian),
+        _as_asked,
+    ),
+    "local-chain-published": Method(
+        "PrivateLocalPCA as published",
+        Family.PUBLISHED,
+        "(ε, δ) with another ε",
+        _local_chain(PublishedGaussian),
+        _continuous(PublishedGaussian),
     ),
     "mod-sulq": Method(
         "MOD-SULQ as published",

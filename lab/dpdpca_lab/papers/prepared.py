@@ -6,7 +6,7 @@ papers treat it as public. The recipe `public` takes public bounds instead.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Self
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dpdpca_lab.central.entropy import Floats, RealDraws
 from dpdpca_lab.papers.declared import Panel
 from dpdpca_lab.reference_data import COVTYPE_BOUNDS, Records, Repeatable, digest, load
+from dpdpca_lab.tables import encode_table
 from dpdpca_protocol.errors import UsageError
 
 VERSION = 1
@@ -24,7 +25,42 @@ VERSION = 1
 QUICK_ROWS, QUICK_COLUMNS = 2000, 60
 
 
+_BATCH = 50_000
+
+
 @dataclass(frozen=True, slots=True)
+class GridSums:
+    """The sums of rows as owners encode them: on a grid, with bounds of −1 and 1 and a clip norm of 1.
+
+    Attributes:
+        count: n.
+        total: (d,) v, whole numbers in grid units.
+        moment: (d, d) R, whole numbers.
+        record_bound: K, in grid units².
+    """
+
+    count: int
+    total: Floats
+    moment: Floats
+    record_bound: int
+
+    @classmethod
+    def of(cls, rows: NDArray[np.floating]) -> Self:
+        """The sums of (n, d) rows, none longer than 1."""
+        starts = range(0, len(rows), _BATCH)
+        tables = (encode_table(rows[start : start + _BATCH], (-1.0, 1.0), clip_norm=1.0) for start in starts)
+        first = next(tables)
+        total, moment = first.moments.sum, first.moments.second_moment
+        for table in tables:
+            total, moment = total + table.moments.sum, moment + table.moments.second_moment
+        return cls(len(rows), total.astype(np.float64), moment.astype(np.float64), first.record_bound)
+
+    @property
+    def scatter(self) -> Floats:
+        return _scatter(self.total, self.moment, self.count)
+
+
+@dataclass(frozen=True, eq=False)
 class Problem:
     """Prepared rows and their sums. No row is longer than 1.
 
@@ -37,6 +73,7 @@ class Problem:
         levels: (d,) eigenvalues of S/n or R/n, largest first.
         axes: (d, d) their eigenvectors, as rows.
         origin: where the rows come from.
+        reach: the largest absolute value that a column can have by what is taken as public.
     """
 
     rows: NDArray[np.floating]
@@ -47,14 +84,27 @@ class Problem:
     levels: Floats
     axes: Floats
     origin: str
+    reach: float
 
     @classmethod
-    def of(cls, rows: NDArray[np.floating], labels: NDArray[np.int64], is_centred: bool, origin: str) -> Self:
+    def of(
+        cls,
+        rows: NDArray[np.floating],
+        labels: NDArray[np.int64],
+        is_centred: bool,
+        origin: str,
+        reach: float = 1.0,
+    ) -> Self:
         """The sums of prepared rows, none longer than 1."""
         total, moment = _sums(rows)
         target = _scatter(total, moment, len(rows)) if is_centred else moment
         levels, columns = np.linalg.eigh(target / len(rows))
-        return cls(rows, labels, total, moment, is_centred, levels[::-1], columns[:, ::-1].T, origin)
+        return cls(rows, labels, total, moment, is_centred, levels[::-1], columns[:, ::-1].T, origin, reach)
+
+    @cached_property
+    def on_grid(self) -> GridSums:
+        """The sums as a study would have them."""
+        return GridSums.of(self.rows)
 
     @property
     def n(self) -> int:
@@ -76,8 +126,11 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
+    """How rows are prepared. With bounds for each column, none exceeds 1/√d; else no row is longer than 1."""
+
     prepare: Callable[[NDArray[np.floating]], NDArray[np.floating]]
     is_centred: bool
+    has_bounds: bool = False
 
 
 def problem(panel: Panel, folder: Path | None, quick: bool, records: int | None = None) -> Problem:
@@ -114,7 +167,9 @@ def _problem(name: str, recipe: str, folder: Path | None, quick: bool, records: 
         order = np.argsort(RealDraws(Repeatable(f"{name}/shuffle")).uniforms(len(rows)))[:records]
         rows, labels = rows[order], labels[order]
     chosen = _RECIPES[recipe]
-    return Problem.of(chosen.prepare(rows), labels, chosen.is_centred, whole.origin)
+    prepared = chosen.prepare(rows)
+    reach = prepared.shape[1] ** -0.5 if chosen.has_bounds else 1.0
+    return Problem.of(prepared, labels, chosen.is_centred, whole.origin, reach)
 
 
 @lru_cache(maxsize=1)
@@ -229,11 +284,12 @@ def _between_ones(rows: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 _RECIPES = {
-    "sites": _Recipe(_sites, is_centred=True),
-    "variable-sites": _Recipe(_variable_sites, is_centred=True),
+    "sites": _Recipe(_sites, is_centred=True, has_bounds=True),
+    "variable-sites": _Recipe(_variable_sites, is_centred=True, has_bounds=True),
     "largest-norm": _Recipe(_largest_norm, is_centred=False),
+    "largest-norm-scatter": _Recipe(_largest_norm, is_centred=True),
     "centre": _Recipe(_centre, is_centred=True),
     "min-max": _Recipe(_min_max, is_centred=True),
     "z-score": _Recipe(_z_score, is_centred=True),
-    "public": _Recipe(_public, is_centred=True),
+    "public": _Recipe(_public, is_centred=True, has_bounds=True),
 }

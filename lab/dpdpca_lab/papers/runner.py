@@ -75,7 +75,8 @@ def run(
     total = len(set(paths))
     (out / CELLS).mkdir(parents=True, exist_ok=True)
     progress(len(known), total)
-    count = 1 if measure(experiment.measure).is_light else workers
+    chosen = measure(experiment.measure)
+    count = 1 if chosen.is_light or chosen.is_timed else workers
     for path, measured in _measured(missing, folder, count):
         write_shared(path, _written(measured))
         known[path] = measured
@@ -85,7 +86,8 @@ def run(
 
 def key(cell: Cell, folder: Path | None) -> str:
     """The name of a point: a digest of all that decides about its result, and of no title or label."""
-    panel, line = cell.panel.model_dump(exclude={"title"}), cell.line.model_dump(exclude={"label"})
+    panel = cell.panel.model_dump(exclude={"title", "only"})
+    line = cell.line.model_dump(exclude={"label", "only"})
     fields = {name: value for name, value in asdict(cell).items() if name != "grid" or value}
     declared = {
         "cell": fields | {"panel": panel, "line": line},

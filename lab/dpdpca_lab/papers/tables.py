@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any, Self
 
-from dpdpca_lab.papers.declared import Experiment, Picture, X
+from dpdpca_lab.papers.declared import Experiment, X
 from dpdpca_lab.papers.methods import Family
 from dpdpca_lab.papers.runner import Result
 
@@ -108,20 +108,19 @@ def from_csv(text: str) -> list[Row]:
 
 
 def as_markdown(experiment: Experiment, rows: Sequence[Row]) -> str:
-    """Each drawn measure: a table for each panel, a row for each line, at most seven values of the axis."""
-    pictures = (_picture(experiment, rows, picture) for picture in experiment.plot.pictures)
-    return "\n\n".join("\n".join(parts) for parts in pictures) + "\n"
+    """Each drawn measure: a table for each panel, a row for each line, at most seven values of the axis.
 
-
-def _picture(experiment: Experiment, rows: Sequence[Row], picture: Picture) -> list[str]:
-    drawn = [row for row in rows if row.measure == picture.measure]
-    spread = "; mean ± standard deviation" if any(row.repetitions > 1 for row in drawn) else ""
-    parts = [f"{picture.label}, by {experiment.axis.label}{spread}."]
-    for panel in dict.fromkeys(row.panel for row in drawn):
-        inside = [row for row in drawn if row.panel == panel]
-        columns = _columns(experiment, list(dict.fromkeys(row.x for row in inside)))
-        parts += ["", f"**{panel}**", "", *_table(columns, inside)]
-    return parts
+    Tables of the other measures that the plot names follow.
+    """
+    parts: list[str] = []
+    for picture in experiment.plot.pictures:
+        drawn = [row for row in rows if row.measure == picture.measure]
+        spread = "; mean ± standard deviation" if any(row.repetitions > 1 for row in drawn) else ""
+        parts += ["", f"{picture.label}, by {experiment.axis.label}{spread}.", *_panels(experiment, drawn)]
+    for measure in experiment.plot.also:
+        others = [row for row in rows if row.measure == measure]
+        parts += ["", f"{measure.capitalize()}:", *_panels(experiment, others)]
+    return "\n".join(parts[1:]) + "\n"
 
 
 def facts(experiment: Experiment, results: Sequence[Result], quick: bool) -> dict[str, Any]:
@@ -166,6 +165,15 @@ def epsilon_words(rows: Sequence[Row]) -> str:
     if f"{least:.2g}" == f"{most:.2g}":
         return f"{most:.2g} × claimed"
     return f"{least:.2g} to {most:.2g} × claimed"
+
+
+def _panels(experiment: Experiment, rows: Sequence[Row]) -> list[str]:
+    parts: list[str] = []
+    for panel in dict.fromkeys(row.panel for row in rows):
+        inside = [row for row in rows if row.panel == panel]
+        columns = _columns(experiment, list(dict.fromkeys(row.x for row in inside)))
+        parts += ["", f"**{panel}**", "", *_table(columns, inside)]
+    return parts
 
 
 def _columns(experiment: Experiment, values: list[X]) -> list[X]:

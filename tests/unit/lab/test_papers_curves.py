@@ -104,6 +104,7 @@ def with_spectrum(levels: np.ndarray, n: int) -> Problem:
         levels / p,
         np.eye(p),
         "made up",
+        1.0,
     )
 
 

@@ -122,6 +122,32 @@ def test_what_decides_about_a_result_is_in_its_key(change: dict[str, object]) ->
     assert key(cells_of(SMALL.model_copy(update=change), quick=False)[0], None) != before
 
 
+def test_a_panel_and_a_line_may_have_only_some_values_of_the_axis() -> None:
+    before = {key(cell, None) for cell in cells_of(SMALL, quick=False)}
+    fewer = SMALL.model_copy(update={"lines": (Line(method="gaussian", only=(1.0,)), *SMALL.lines[1:])})
+    cells = cells_of(fewer, quick=False)
+    assert [(cell.line.method, cell.x) for cell in cells] == [
+        ("optimum", 0.5),
+        ("floor", 0.5),
+        ("gaussian", 1.0),
+        ("optimum", 1.0),
+        ("floor", 1.0),
+    ]
+    assert {key(cell, None) for cell in cells} < before
+    panel = SMALL.panels[0].model_copy(update={"only": (0.5,)})
+    assert {cell.x for cell in cells_of(SMALL.model_copy(update={"panels": (panel,)}), quick=False)} == {0.5}
+
+
+def test_the_short_table_shows_what_else_the_plot_names(tmp_path: Path) -> None:
+    rows = tables.rows_of(run(SMALL, None, tmp_path, quick=True))
+    also = SMALL.model_copy(update={"plot": Plot(measure="captured", label="share", also=("distance",))})
+    assert "distance" not in tables.as_markdown(SMALL, rows).lower()
+    shown = tables.as_markdown(also, rows)
+    assert shown.startswith(tables.as_markdown(SMALL, rows).replace("captured, by", "share, by"))
+    assert shown.count("| without noise |") == 2
+    assert "Distance:" in shown
+
+
 def test_titles_and_labels_are_not_in_the_key_and_versions_are(monkeypatch: pytest.MonkeyPatch) -> None:
     before = key(cells_of(SMALL, quick=False)[0], None)
     renamed = {
@@ -129,7 +155,7 @@ def test_titles_and_labels_are_not_in_the_key_and_versions_are(monkeypatch: pyte
         "lines": (Line(method="gaussian", label="other"),),
     }
     assert key(cells_of(SMALL.model_copy(update=renamed), quick=False)[0], None) == before
-    newer = replace(methods.METHODS["gaussian"], version=2)
+    newer = replace(methods.METHODS["gaussian"], version=methods.METHODS["gaussian"].version + 1)
     monkeypatch.setitem(methods.METHODS, "gaussian", newer)
     assert key(cells_of(SMALL, quick=False)[0], None) != before
 
