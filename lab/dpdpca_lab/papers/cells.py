@@ -39,6 +39,7 @@ def cells_of(experiment: Experiment, quick: bool) -> list[Cell]:
         for panel in experiment.panels
         for x in (axis.quick if quick else axis.values)
         for line in experiment.lines
+        if line.quick or not quick
     ]
 
 

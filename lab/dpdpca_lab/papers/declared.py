@@ -76,12 +76,14 @@ class Line(_Declared):
 
     Attributes:
         label: in legends and tables; by default that of the method.
+        quick: whether a quick run has it. Lines of other libraries are not in it.
         repetitions: instead of those of the experiment.
         options: read by the method.
     """
 
     method: str
     label: str | None = None
+    quick: bool = True
     terms: Terms = Terms()
     repetitions: int | None = None
     options: dict[str, Option] = {}
@@ -112,9 +114,10 @@ class Verdict(_Declared):
 
 
 class Experiment(_Declared):
-    """One figure or table of a paper.
+    """One figure or table of a paper, or a comparison with peers.
 
     Attributes:
+        group: the experiments that one word runs.
         paper, item: for people.
         shows: what the experiment is about, in a few words.
         reported: what the paper shows.
@@ -124,6 +127,7 @@ class Experiment(_Declared):
     """
 
     name: str
+    group: Literal["papers", "peers"] = "papers"
     paper: str
     item: str
     shows: str

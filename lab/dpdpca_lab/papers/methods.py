@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from dpdpca_lab.central.covariance import adaptive_cov, separate_cov
 from dpdpca_lab.central.entropy import Floats, RealDraws
 from dpdpca_lab.central.exponential import exponential_components
 from dpdpca_lab.central.gibbs import Step, frame_draws, gibbs_components
@@ -27,6 +28,7 @@ from dpdpca_lab.papers.declared import Option
 from dpdpca_lab.papers.prepared import Problem
 from dpdpca_lab.pipelines.dppca_svm import leading_directions
 from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.privacy.accounting import zcdp_rho
 from dpdpca_protocol.privacy.mechanisms import Gaussian, Laplace, Mechanism, Quantity, Setting
 
 SUM_WEIGHT = Fraction(43, 100)
@@ -202,6 +204,16 @@ def _published_power_epsilon(entry_norm: bool, pure: bool = False) -> RealEpsilo
     return real
 
 
+def _separate_cov(table: Problem, point: Point) -> Floats:
+    rho = float(zcdp_rho(point.epsilon, point.delta))
+    return leading_directions(separate_cov(table.moment, rho, RealDraws()), point.k)
+
+
+def _adaptive_cov(table: Problem, point: Point) -> Floats:
+    rho = float(zcdp_rho(point.epsilon, point.delta))
+    return leading_directions(adaptive_cov(table.rows, rho, RealDraws()).matrix, point.k)
+
+
 def _optimum(table: Problem, point: Point) -> Floats:
     return table.axes[: point.k]
 
@@ -231,6 +243,7 @@ def _published_laplace(table: Problem, point: Point) -> float:
 
 
 _BOTH = "(ε, δ), proved"
+_ZCDP = "(ε, δ) by zCDP, in floats"
 METHODS: dict[str, Method] = {
     "gaussian": Method("proved Gaussian on R", Family.OURS, _BOTH, _additive(Gaussian), _as_asked),
     "joint": Method("joint (v, R)", Family.OURS, _BOTH, independent(_joint), _as_asked),
@@ -271,6 +284,10 @@ METHODS: dict[str, Method] = {
         "pure ε, smaller than claimed",
         _additive(PublishedLaplace),
         _published_laplace,
+    ),
+    "separate-cov": Method("SeparateCov", Family.PUBLISHED, _ZCDP, independent(_separate_cov), _as_asked),
+    "adaptive-cov": Method(
+        "AdaptiveCov, for directions", Family.PUBLISHED, _ZCDP, independent(_adaptive_cov), _as_asked
     ),
     "ppm": Method(
         "PPM as published",

@@ -41,8 +41,9 @@ def _figure(experiment: Experiment, rows: Sequence[Row]) -> Figure:
     down = -(-len(panels) // across)
     figure = Figure(figsize=(1.5 + 4.2 * across, 1.9 + 3.0 * down), layout="constrained")
     axes = figure.subplots(down, across, squeeze=False).flat
+    looks = _looks(rows)
     for panel, picture in zip(panels, axes, strict=False):
-        _draw(picture, experiment, [row for row in rows if row.panel == panel])
+        _draw(picture, experiment, [row for row in rows if row.panel == panel], looks)
         picture.set_title(panel, fontsize=9)
     for unused in list(axes)[len(panels) :]:
         unused.set_axis_off()
@@ -61,17 +62,29 @@ def _figure(experiment: Experiment, rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def _draw(picture: Axes, experiment: Experiment, rows: Sequence[Row]) -> None:
+def _looks(rows: Sequence[Row]) -> dict[str, tuple[int, int]]:
+    """The number of each line, and that in its family: the same in all pictures."""
+    counts, looks = dict.fromkeys(Family, 0), dict[str, tuple[int, int]]()
+    for row in rows:
+        if row.line not in looks:
+            looks[row.line] = (len(looks), counts[row.family])
+            counts[row.family] += 1
+    return looks
+
+
+def _draw(
+    picture: Axes, experiment: Experiment, rows: Sequence[Row], looks: dict[str, tuple[int, int]]
+) -> None:
     plot = experiment.plot
     shown = [row for row in rows if not plot.only or row.x in plot.only]
     texts = [str(x) for x in dict.fromkeys(row.x for row in shown) if isinstance(x, str)]
-    counts = dict.fromkeys(Family, 0)
-    for number, name in enumerate(dict.fromkeys(row.line for row in shown)):
+    for name in dict.fromkeys(row.line for row in shown):
+        number, place = looks[name]
         mine = [row for row in shown if row.line == name]
         family = mine[0].family
         places = [texts.index(row.x) if isinstance(row.x, str) else row.x for row in mine]
         means = [row.mean for row in mine]
-        style: dict[str, Any] = {"linestyle": _style(family, counts[family])}
+        style: dict[str, Any] = {"linestyle": _style(family, place)}
         if texts or len(mine) == 1:
             style = {"linestyle": "none", "marker": _MARKERS[number % len(_MARKERS)]}
         colours = _COLOURS[family]
@@ -81,13 +94,12 @@ def _draw(picture: Axes, experiment: Experiment, rows: Sequence[Row]) -> None:
             means,
             yerr=None if all(row.repetitions == 1 for row in mine) else [row.sd for row in mine],
             label=_legend(mine),
-            color=colours[counts[family] % len(colours)],
+            color=colours[place % len(colours)],
             linewidth=0.8 if grey else 1.4,
             elinewidth=0.6,
             capsize=2,
             **style,
         )
-        counts[family] += 1
     if texts:
         picture.set_xticks(range(len(texts)), texts)
         picture.margins(x=0.2)

@@ -85,7 +85,7 @@ def run(
 
 def key(cell: Cell, folder: Path | None) -> str:
     """The name of a point: a digest of all that decides about its result, and of no title or label."""
-    panel, line = cell.panel.model_dump(exclude={"title"}), cell.line.model_dump(exclude={"label"})
+    panel, line = cell.panel.model_dump(exclude={"title"}), cell.line.model_dump(exclude={"label", "quick"})
     declared = {
         "cell": asdict(cell) | {"panel": panel, "line": line},
         "data": content(cell.panel, folder),
