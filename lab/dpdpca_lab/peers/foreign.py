@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import threading
+from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
@@ -28,8 +29,7 @@ def _diffprivlib() -> Any:
 
 def _opendp() -> Any:
     """The measurement below the estimator, which would spend a third of ε on a mean that is public here."""
-    import opendp.prelude as dp
-
+    dp: Any = import_module("opendp.prelude")  # it has types, but hides what it loads late
     dp.enable_features("contrib", "idealized-numerics", "honest-but-curious")
 
     def fit(rows: Any, epsilon: float, k: int) -> Any:
@@ -50,7 +50,8 @@ _LIBRARIES = {"diffprivlib": _diffprivlib, "opendp": _opendp}
 
 
 def _end_with_the_asker() -> None:
-    sys.stdin.buffer.read()
+    while os.read(0, 4096):  # a lock of sys.stdin would be in the way when the program ends
+        pass
     os._exit(1)
 
 
