@@ -36,6 +36,7 @@ linked CSV file has all points and measures.
 - **agrees**: the same order and direction, and values within the spread where the paper prints values.
 - **differs**: another order or another value, with the reason that we can show.
 - **cannot be**: what is missing.
+- **compared**: a comparison with peers, where no paper has values.
 - **open**: not yet run in full.
 
 In the column "real ε", "as claimed" means that our proof gives the ε on the axis. A published mechanism has
@@ -147,7 +148,7 @@ def _section(experiment: Experiment) -> list[str]:
     lines += [f"- {plain(text)}." for text in experiment.ran]
     csv, facts = (RESULTS / f"{experiment.name}{ending}" for ending in (".csv", ".json"))
     if not csv.is_file():
-        return [*lines, "", f"**What came out.** {NOT_YET.capitalize()}.", "", *_command(experiment.name), ""]
+        return [*lines, "", f"**What came out.** {NOT_YET.capitalize()}.", "", *_command(experiment), ""]
     body = json.loads(facts.read_text(encoding="utf-8"))
     lines += [f"- {plain(text)}." for text in _sizes(body)]
     lines += ["", f"![{plain(experiment.shows)}](papers/{experiment.name}.svg)", "", "**What came out.**", ""]
@@ -156,7 +157,7 @@ def _section(experiment: Experiment) -> list[str]:
     lines += ["", f"All points: [{csv.name}](papers/{csv.name}).", ""]
     if verdict.because:
         lines += [f"**Verdict: {verdict.result}.** {plain(verdict.because)}", ""]
-    return [*lines, *_command(experiment.name, body), ""]
+    return [*lines, *_command(experiment, body), ""]
 
 
 def _sizes(body: dict[str, Any]) -> list[str]:
@@ -166,6 +167,9 @@ def _sizes(body: dict[str, Any]) -> list[str]:
     ]
 
 
-def _command(name: str, body: dict[str, Any] | None = None) -> list[str]:
-    took = f" ({body['cpu_minutes']} minutes of processor time, version {body['version']})" if body else ""
-    return [f"Command: `dpdpca experiments run {name}`{took}."]
+def _command(experiment: Experiment, body: dict[str, Any] | None = None) -> list[str]:
+    ours = " of ours" if experiment.measure == "peers" else ""
+    took = (
+        f" ({body['cpu_minutes']} minutes of processor time{ours}, version {body['version']})" if body else ""
+    )
+    return [f"Command: `dpdpca experiments run {experiment.name}`{took}."]

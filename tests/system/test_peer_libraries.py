@@ -98,3 +98,30 @@ print(pca.measurement().map(2))
     made = ["make", "-s", "-C", str(ROOT), f"PYTHON={sys.executable}", ".venv-peers-opendp/stamp"]
     subprocess.run(made, check=True)
     assert said(LIBRARIES["opendp"], code) == pytest.approx(2)
+
+
+def test_one_record_moves_that_law_by_twenty_times_the_claim() -> None:
+    """1,803 rows on two of 64 axes, ε = 1; one row goes from the first axis to the second."""
+    assert loss((903, 900), (902, 901), factor_inverted=True) == pytest.approx(20.3, abs=0.2)
+    assert loss((903, 900), (902, 901), factor_inverted=False) == pytest.approx(0.27, abs=0.01)
+
+
+def loss(before: tuple[int, int], after: tuple[int, int], factor_inverted: bool, d: int = 64) -> float:
+    """The largest change of a log density, on a grid of the angle in the plane and the share outside it."""
+    angles, logs = np.linspace(0, np.pi / 2, 201), np.linspace(-8, 0, 401)
+    angle, outside = np.meshgrid(angles, 10.0**logs)
+    shares = (1 - outside) * np.cos(angle) ** 2, (1 - outside) * np.sin(angle) ** 2, outside
+    densities = []
+    for first, second in (before, after):
+        gaps = (max(first, second) - np.array([first, second, 0.0])) / 4  # A at ε = 1
+        every = np.array([*gaps[:2], *[gaps[2]] * (d - 2)])
+        shift = brentq(lambda b, every=every: (1 / (b + 2 * every)).sum() - 1, 1e-9, d)
+        exponent = -sum(gap * share for gap, share in zip(gaps, shares, strict=True))
+        if factor_inverted:
+            omega = sum((1 + 2 * gap / shift) * share for gap, share in zip(gaps, shares, strict=True))
+            exponent = exponent - d * np.log(omega)
+        weighted = exponent + (d - 2) / 2 * np.log(outside)  # the measure of the share, over its logarithm
+        most = weighted.max()
+        whole = np.trapezoid(np.trapezoid(np.exp(weighted - most), angles, axis=1), logs)
+        densities.append(exponent - most - np.log(whole))
+    return float(np.abs(densities[0] - densities[1]).max())

@@ -107,9 +107,9 @@ class Plot(_Declared):
 
 
 class Verdict(_Declared):
-    """What a full run showed. `open` until there is one."""
+    """What a full run showed. `open` until there is one; `compared` where no paper has values."""
 
-    result: Literal["open", "agrees", "differs", "cannot be"] = "open"
+    result: Literal["open", "agrees", "differs", "cannot be", "compared"] = "open"
     because: str = ""
 
 

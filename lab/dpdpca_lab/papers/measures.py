@@ -36,7 +36,7 @@ class Measured:
         label, family, guarantee: of the method.
         claimed, real: ε; None where it has no meaning. `real` is infinite without any guarantee.
         facts: n, d, k, and where the rows come from; empty for formulas.
-        seconds: of the processor.
+        seconds: of the processor, without that of other libraries.
         note: why there are fewer values than wanted; empty if there are not.
     """
 
