@@ -40,12 +40,12 @@ def _figure(experiment: Experiment, rows: Sequence[Row]) -> Figure:
     across = min(2, len(panels))
     down = -(-len(panels) // across)
     figure = Figure(figsize=(1.5 + 4.2 * across, 1.9 + 3.0 * down), layout="constrained")
-    axes = figure.subplots(down, across, squeeze=False).flat
+    axes = list(figure.subplots(down, across, squeeze=False).flat)
     looks = _looks(rows)
     for panel, picture in zip(panels, axes, strict=False):
         _draw(picture, experiment, [row for row in rows if row.panel == panel], looks)
         picture.set_title(panel, fontsize=9)
-    for unused in list(axes)[len(panels) :]:
+    for unused in axes[len(panels) :]:
         unused.set_axis_off()
     entries = dict[str, Artist]()
     for picture in figure.axes:
