@@ -11,7 +11,7 @@ IN_MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000
 # A test that hangs says where, and fails.
 NO_HANG := -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true
 
-.PHONY: demo test nightly test-system test-pythons look-pythons lint audit bench experiments docs reference vectors clean
+.PHONY: demo test nightly test-system test-pythons look-pythons lint audit bench experiments peers docs reference vectors clean
 
 demo: .venv/demo.stamp ## a whole study between five processes on this machine
 	$(BIN)/dpdpca demo
@@ -34,8 +34,10 @@ look-pythons: ## PYTHONS again: a fresh environment from the lock, all imports, 
 bench: .venv/dev.stamp ## each phase beside its floor and beside phe: half a minute on one core
 	$(BIN)/python -m dpdpca_lab.benchmarks.growth short
 
-experiments: .venv/lab.stamp ## the papers' experiments in full, into docs/papers; then `make reference` writes their page
-	$(BIN)/dpdpca experiments run papers --out build/experiments
+peers: .venv-peers-diffprivlib/stamp .venv-peers-opendp/stamp ## the libraries that experiments compare with, each in an environment of its own
+
+experiments: .venv/lab.stamp peers ## the experiments of papers and peers in full, into docs/papers; then `make reference` writes their page
+	$(BIN)/dpdpca experiments run papers peers --out build/experiments
 	mkdir -p docs/papers
 	cp build/experiments/*.csv build/experiments/*.json build/experiments/*.svg docs/papers/
 
@@ -58,7 +60,7 @@ vectors: .venv/dev.stamp ## written anew, byte for byte the same
 	$(BIN)/python tests/vectors/generate.py
 
 clean:
-	rm -rf .venv .venv-audit .venv-docs .venv-generated-client .venv-pythons .cache build demo-report.html
+	rm -rf .venv .venv-audit .venv-docs .venv-generated-client .venv-peers-diffprivlib .venv-peers-opendp .venv-pythons .cache build demo-report.html
 
 # Six workers at once would each compile all tests. Here, two processes share this work before they start.
 .venv/tests.stamp: .venv/dev.stamp $(shell find tests -name '*.py')

@@ -15,7 +15,7 @@ compile dev "$@"
 compile demo --constraint requirements/dev.txt "$@"
 compile lab --constraint requirements/dev.txt "$@"
 
-tool() { # tool NAME REQUIREMENT: one lock of a tool that has an environment of its own
+tool() { # tool NAME REQUIREMENTS: one lock of what has an environment of its own, a requirement a line
     echo "$2" |
         CUSTOM_COMPILE_COMMAND="requirements/lock.sh" pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
             --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-annotate \
@@ -27,3 +27,6 @@ tool() { # tool NAME REQUIREMENT: one lock of a tool that has an environment of 
 tool audit 'pip-audit>=2.9' "$@"
 tool generated-client 'openapi-python-client>=0.29' "$@"
 tool docs 'zensical>=0.0.73' "$@"
+# What the lab compares with. diffprivlib 0.6.6 does not import under newer versions of scikit-learn.
+tool peers-diffprivlib $'diffprivlib==0.6.6\nscikit-learn<1.6' "$@"
+tool peers-opendp 'opendp[scikit-learn]==0.16.*' "$@"

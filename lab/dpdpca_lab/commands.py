@@ -11,22 +11,28 @@ from dpdpca_protocol.errors import UsageError
 from dpdpca_runtime.command_options import AsJson
 
 app = typer.Typer(
-    help="Run the experiments of the papers again, and small ones that show one statement each.",
+    help="Run the experiments of the papers again, comparisons with peers, and small ones on one statement.",
     no_args_is_help=True,
 )
-ALL = "papers"
+GROUPS = ("papers", "peers")
+"""Of declared experiments; `run` takes a group's name for all of them."""
 
 
 @app.command("list", epilog="Example: dpdpca experiments list")
 def list_experiments(as_json: AsJson = False) -> None:
-    """List the experiments by name, in two groups: papers and statements."""
+    """List the experiments by name, in three groups: papers, peers and statements."""
     from dpdpca_lab.experiments import EXPERIMENTS
     from dpdpca_lab.papers.declared import experiments
 
     groups = {
-        "papers": [(found.name, f"{found.paper}, {found.item}: {found.shows}") for found in experiments()],
-        "statements": [(found.name, found.shows) for found in EXPERIMENTS],
+        group: [
+            (found.name, f"{found.paper}, {found.item}: {found.shows}")
+            for found in experiments()
+            if found.group == group
+        ]
+        for group in GROUPS
     }
+    groups["statements"] = [(found.name, found.shows) for found in EXPERIMENTS]
     if as_json:
         listed = [
             {"name": name, "group": group, "shows": shows}
@@ -46,7 +52,9 @@ def list_experiments(as_json: AsJson = False) -> None:
 def run_experiments(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="NAME…", help="Names as `list` shows them; `papers` for all of that group."),
+        typer.Argument(
+            metavar="NAME…", help="Names as `list` shows them; `papers` or `peers` for all of that group."
+        ),
     ],
     quick: Annotated[
         bool, typer.Option("--quick", help="Few points, few rows and one draw each: to see that it works.")
@@ -63,7 +71,7 @@ def run_experiments(
     ] = Path("experiments"),
     as_json: AsJson = False,
 ) -> None:
-    """Run experiments. A paper's writes a table and a plot; a statement prints its table.
+    """Run experiments. Those of papers and peers write a table and a plot; a statement prints its table.
 
     A run that was stopped goes on where it stopped. What is known already is not measured again.
     """
@@ -73,7 +81,8 @@ def run_experiments(
 
     papers = {found.name: found for found in experiments()}
     statements = {found.name: found for found in EXPERIMENTS}
-    wanted = list(dict.fromkeys(name for given in names for name in (papers if given == ALL else [given])))
+    groups = {group: [found.name for found in papers.values() if found.group == group] for group in GROUPS}
+    wanted = list(dict.fromkeys(name for given in names for name in groups.get(given, [given])))
     unknown = [name for name in wanted if name not in papers and name not in statements]
     if unknown:
         raise UsageError(

@@ -44,7 +44,7 @@ def cells_of(experiment: Experiment, quick: bool) -> list[Cell]:
         for panel in experiment.panels
         for x in (values[-1:] if is_curve else values)
         for line in experiment.lines
-        if x in (panel.only or (x,)) and x in (line.only or (x,))
+        if x in (panel.only or (x,)) and x in (line.only or (x,)) and (line.quick or not quick)
     ]
 
 

@@ -53,10 +53,11 @@ def run_and_write(
 
 def _write(experiment: Experiment, results: list[Result], out: Path, quick: bool) -> list[Path]:
     rows = tables.rows_of(results)
+    left_out = [line.label or line.method for line in experiment.lines if not line.quick]
     stem = out / f"{experiment.name}{'-quick' if quick else ''}"
     texts = {
         ".csv": tables.as_csv(rows),
-        ".md": tables.as_markdown(experiment, rows),
+        ".md": tables.as_markdown(experiment, rows, left_out if quick else ()),
         ".json": tables.as_json(tables.facts(experiment, results, quick)),
     }
     for ending, text in texts.items():

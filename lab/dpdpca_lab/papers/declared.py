@@ -78,6 +78,7 @@ class Line(_Declared):
 
     Attributes:
         label: in legends and tables; by default that of the method.
+        quick: whether a quick run has it. Lines of other libraries are not in it.
         repetitions: instead of those of the experiment.
         only: the values of the axis that this line has; all if empty.
         options: read by the method.
@@ -85,6 +86,7 @@ class Line(_Declared):
 
     method: str
     label: str | None = None
+    quick: bool = True
     terms: Terms = Terms()
     repetitions: int | None = None
     only: tuple[X, ...] = ()
@@ -131,16 +133,17 @@ class Plot(Picture):
 
 
 class Verdict(_Declared):
-    """What a full run showed. `open` until there is one."""
+    """What a full run showed. `open` until there is one; `compared` where no paper has values."""
 
-    result: Literal["open", "agrees", "differs", "cannot be"] = "open"
+    result: Literal["open", "agrees", "differs", "cannot be", "compared"] = "open"
     because: str = ""
 
 
 class Experiment(_Declared):
-    """One figure or table of a paper.
+    """One figure or table of a paper, or a comparison with peers.
 
     Attributes:
+        group: the experiments that one word runs.
         paper, item: for people.
         shows: what the experiment is about, in a few words.
         reported: what the paper shows.
@@ -150,6 +153,7 @@ class Experiment(_Declared):
     """
 
     name: str
+    group: Literal["papers", "peers"] = "papers"
     paper: str
     item: str
     shows: str

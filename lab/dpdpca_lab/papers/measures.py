@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import islice
@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from dpdpca_lab.central.entropy import Floats
 from dpdpca_lab.central.result import captured_energy, explained_rank, subspace_errors
 from dpdpca_lab.papers import halves
 from dpdpca_lab.papers.accuracy import classifier, fit_and_predict_seconds, scored, split_of
@@ -34,6 +35,8 @@ from dpdpca_lab.papers.methods import NO_DELTA, Family, Point, method
 from dpdpca_lab.papers.owners_time import LINES as TIMED
 from dpdpca_lab.papers.owners_time import spent_by
 from dpdpca_lab.papers.prepared import Problem, problem
+from dpdpca_lab.peers.declared import LIBRARIES, MAKE, library
+from dpdpca_lab.peers.process import Limits, fits
 from dpdpca_protocol.errors import UsageError
 
 Values = dict[str, tuple[float, ...]]
@@ -54,7 +57,8 @@ class Measured:
         label, family, guarantee: of the method.
         claimed, real: ε; None where it has no meaning. `real` is infinite without any guarantee.
         facts: n, d, k, and where the rows come from; empty for formulas.
-        seconds: of the processor.
+        seconds: of the processor, without that of other libraries.
+        note: why there are fewer values than wanted; empty if there are not.
     """
 
     values: Values
@@ -65,6 +69,7 @@ class Measured:
     real: float | None = None
     facts: Mapping[str, int | str] | None = None
     seconds: float = 0.0
+    note: str = ""
     at: Values = field(default_factory=dict)
 
 
@@ -131,22 +136,14 @@ def _directions(cell: Cell, folder: Path | None) -> Measured:
     """
     table, chosen = table_of(cell, folder), method(cell.line.method)
     point = point_of(cell, table)
-    matrix = table.target / table.n
-    best, most, trace = table.axes[: point.k], table.levels[: point.k].sum(), table.levels.sum()
     if chosen.draws is None:
-        energy: tuple[float, ...] = (point.k / table.d * float(trace),)
-        distances: tuple[float, ...] = (2 * (point.k - point.k**2 / table.d),)
+        energy = point.k / table.d * float(table.levels.sum())
+        values = _values(table, point.k, [energy], [2 * (point.k - point.k**2 / table.d)])
     else:
-        drawn = list(islice(chosen.draws(table, point), cell.repetitions if chosen.repeats else 1))
-        energy = tuple(captured_energy(vectors, matrix) for vectors in drawn)
-        distances = tuple(subspace_errors(vectors, best).frobenius_squared for vectors in drawn)
+        drawn = islice(chosen.draws(table, point), cell.repetitions if chosen.repeats else 1)
+        values = _judged(table, point.k, list(drawn))
     return Measured(
-        {
-            "energy": energy,
-            "captured": tuple(value / float(most) for value in energy),
-            "ratio": tuple(value / float(trace) for value in energy),
-            "distance": distances,
-        },
+        values,
         chosen.label,
         chosen.family,
         chosen.guarantee,
@@ -154,6 +151,61 @@ def _directions(cell: Cell, folder: Path | None) -> Measured:
         chosen.real_epsilon(table, point) if chosen.real_epsilon else None,
         facts_of(table, point.k),
     )
+
+
+def _judged(table: Problem, k: int, drawn: Sequence[Floats]) -> Values:
+    matrix, best = table.target / table.n, table.axes[:k]
+    return _values(
+        table,
+        k,
+        [captured_energy(vectors, matrix) for vectors in drawn],
+        [subspace_errors(vectors, best).frobenius_squared for vectors in drawn],
+    )
+
+
+def _values(table: Problem, k: int, energy: Sequence[float], distance: Sequence[float]) -> Values:
+    most, trace = float(table.levels[:k].sum()), float(table.levels.sum())
+    return {
+        "energy": tuple(energy),
+        "captured": tuple(value / most for value in energy),
+        "ratio": tuple(value / trace for value in energy),
+        "distance": tuple(distance),
+    }
+
+
+def _peers(cell: Cell, folder: Path | None) -> Measured:
+    """`directions`, where the method may be another library.
+
+    Those also have `fits`: 1 for each fit, and 0 for each that took too long, or for none at all. Options are
+    `seconds`, the limit of a fit, and `most`, after which no other fit starts at this point.
+    """
+    if cell.line.method not in LIBRARIES:
+        return _directions(cell, folder)
+    asked, table = library(cell.line.method), table_of(cell, folder)
+    point = point_of(cell, table)
+    measured = Measured(
+        {"fits": (0.0,)},
+        asked.label,
+        Family.NO_GUARANTEE,
+        asked.guarantee,
+        facts=facts_of(table, point.k),
+        note=f"not installed: {MAKE}",
+    )
+    if not asked.is_installed:
+        return measured
+    limits = Limits(point.number("seconds", 20), point.number("most", 60))
+    found = fits(asked.program, table.rows, float(point.epsilon), point.k, cell.repetitions, limits)
+    outcomes = (1.0,) * len(found.components) + (0.0,) * found.slow
+    values = {**_judged(table, point.k, found.components), "fits": outcomes or (0.0,)}
+    label = f"{asked.label} {found.version}".rstrip()
+    return replace(measured, values=values, label=label, note=found.note)
+
+
+def _peers_versions(cell: Cell) -> tuple[int, ...]:
+    if cell.line.method not in LIBRARIES:
+        return MEASURES["directions"].versions(cell)
+    asked = library(cell.line.method)
+    return (1, asked.version, int(asked.is_installed))
 
 
 def facts_of(table: Problem, k: int) -> dict[str, int | str]:
@@ -387,6 +439,7 @@ MEASURES: dict[str, Measure] = {
         _accuracy_of_halves, lambda cell: (1, classifier(cell.line.method).version)
     ),
     "formula": Measure(_formula, lambda cell: (1, formula(cell.line.method).version), is_light=True),
+    "peers": Measure(_peers, _peers_versions),
     "directions": Measure(_directions, lambda cell: (1, method(cell.line.method).version)),
     "spectrum": Measure(_spectrum, lambda cell: (1,), is_light=True),
 }

@@ -14,6 +14,7 @@ import numpy as np
 
 from dpdpca_lab.benchmarks.local_pca import pass_on
 from dpdpca_lab.benchmarks.played_chains import chain
+from dpdpca_lab.central.covariance import adaptive_cov, separate_cov
 from dpdpca_lab.central.entropy import Floats, RealDraws
 from dpdpca_lab.central.exponential import exponential_components
 from dpdpca_lab.central.gibbs import Step, frame_draws, gibbs_components, uniform_frame
@@ -30,6 +31,7 @@ from dpdpca_lab.papers.prepared import Problem
 from dpdpca_lab.pipelines.dppca_svm import leading_directions
 from dpdpca_lab.reference_data import Table
 from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.privacy.accounting import zcdp_rho
 from dpdpca_protocol.privacy.mechanisms import Gaussian, Laplace, Mechanism, Quantity, Setting
 
 SUM_WEIGHT = Fraction(43, 100)
@@ -203,30 +205,35 @@ def _local_chain(mechanism: type[Gaussian]) -> Draws:
 
 def _wishart(table: Problem, point: Point) -> Floats:
     mechanism = Wishart.calibrated(unit_setting(Quantity.SECOND_MOMENT, table.d, point.epsilon))
-    return leading_directions(table.target + noise_matrix(mechanism) / UNIT, point.k)
+    return leading_directions(table.moment + noise_matrix(mechanism) / UNIT, point.k)
+
+
+# These are calibrated for the change of R by one record. The change of S can be four times as large. If the mean
+# of the data is taken as public, R about this mean is S.
 
 
 def _sequential(table: Problem, point: Point) -> Floats:
-    return exponential_components(table.target, 1, point.epsilon, point.k).vectors
+    return exponential_components(table.moment, 1, point.epsilon, point.k).vectors
 
 
 def _frames(table: Problem, point: Point) -> Iterator[Floats]:
     """Draws of one chain with exact conditionals: exact and independent for k = 1 only."""
-    levels = table.levels * (table.n * float(point.epsilon) / 2)
+    levels, columns = np.linalg.eigh(table.moment)
+    levels, axes = levels[::-1] * (float(point.epsilon) / 2), columns[:, ::-1].T
     burn_in, every = int(point.number("burn_in", 20)), int(point.number("every", 5))
     for frame in frame_draws(levels, point.k, RealDraws(), burn_in, every):
-        yield frame @ table.axes
+        yield frame @ axes
 
 
 def _gibbs(table: Problem, point: Point) -> Floats:
     """A chain of coordinates from a random start, as published."""
     sweeps = int(point.number("sweeps", 50))
-    found = gibbs_components(table.target, 1, point.epsilon, point.k, sweeps, step=Step.COORDINATES)
+    found = gibbs_components(table.moment, 1, point.epsilon, point.k, sweeps, step=Step.COORDINATES)
     return found.vectors
 
 
 def _power(table: Problem, point: Point) -> Floats:
-    whole = np.rint(table.target * UNIT).astype(np.int64)
+    whole = np.rint(table.moment * UNIT).astype(np.int64)
     iterations = int(point.number("iterations", 4))
     return power_components(whole, UNIT, point.epsilon, point.delta, point.k, iterations).vectors
 
@@ -240,7 +247,7 @@ def _published_power(entry_norm: bool, pure: bool = False) -> Draws:
         )
         delta = Fraction(0) if pure else point.delta
         return published_power_components(
-            table.target, 1, point.epsilon, delta, point.k, iterations, entry_norm
+            table.moment, 1, point.epsilon, delta, point.k, iterations, entry_norm
         ).vectors
 
     return independent(draw)
@@ -257,6 +264,16 @@ def _published_power_epsilon(entry_norm: bool, pure: bool = False) -> RealEpsilo
 
 def _random(table: Problem, point: Point) -> Floats:
     return uniform_frame(point.k, table.d, RealDraws())
+
+
+def _separate_cov(table: Problem, point: Point) -> Floats:
+    rho = float(zcdp_rho(point.epsilon, point.delta))
+    return leading_directions(separate_cov(table.moment, rho, RealDraws()), point.k)
+
+
+def _adaptive_cov(table: Problem, point: Point) -> Floats:
+    rho = float(zcdp_rho(point.epsilon, point.delta))
+    return leading_directions(adaptive_cov(table.rows, rho, RealDraws()).matrix, point.k)
 
 
 def _optimum(table: Problem, point: Point) -> Floats:
@@ -288,6 +305,7 @@ def _published_laplace(table: Problem, point: Point) -> float:
 
 
 _BOTH = "(ε, δ), proved"
+_ZCDP = "(ε, δ) by zCDP, in floats"
 METHODS: dict[str, Method] = {
     "gaussian": Method("proved Gaussian on R", Family.OURS, _BOTH, _proved(Gaussian), _as_asked, 2),
     "joint": Method("joint (v, R)", Family.OURS, _BOTH, independent(_joint), _as_asked, 2),
@@ -349,6 +367,10 @@ METHODS: dict[str, Method] = {
         "pure ε, smaller than claimed",
         _additive(PublishedLaplace),
         _published_laplace,
+    ),
+    "separate-cov": Method("SeparateCov", Family.PUBLISHED, _ZCDP, independent(_separate_cov), _as_asked),
+    "adaptive-cov": Method(
+        "AdaptiveCov, for directions", Family.PUBLISHED, _ZCDP, independent(_adaptive_cov), _as_asked
     ),
     "ppm": Method(
         "PPM as published",

@@ -44,6 +44,7 @@ def _figure(experiment: Experiment, rows: Sequence[Row]) -> Figure:
     down = -(-len(wanted) // across)
     figure = Figure(figsize=(1.5 + 4.2 * across, 1.9 + 3.0 * down), layout="constrained")
     axes = list(figure.subplots(down, across, squeeze=False).flat)
+    looks = _looks(rows)
     for (panel, picture), place in zip(wanted, axes, strict=False):
         inside = [row for row in rows if row.panel == panel]
         labels = experiment.axis.label, picture.label
@@ -51,7 +52,7 @@ def _figure(experiment: Experiment, rows: Sequence[Row]) -> Figure:
             labels = experiment.plot.over
             _draw_clouds(place, [row for row in inside if row.measure != picture.measure])
         else:
-            _draw(place, experiment, picture, inside)
+            _draw(place, experiment, picture, inside, looks)
         place.set_title(panel, fontsize=9)
         place.set_xlabel(labels[0])
         place.set_ylabel(labels[1])
@@ -87,23 +88,39 @@ def _draw_clouds(place: Axes, rows: Sequence[Row]) -> None:
         )
 
 
-def _draw(place: Axes, experiment: Experiment, picture: Picture, rows: Sequence[Row]) -> None:
+def _looks(rows: Sequence[Row]) -> dict[str, tuple[int, int]]:
+    """The number of each line, and that in its family: the same in all pictures."""
+    counts, looks = dict.fromkeys(Family, 0), dict[str, tuple[int, int]]()
+    for row in rows:
+        if row.line not in looks:
+            looks[row.line] = (len(looks), counts[row.family])
+            counts[row.family] += 1
+    return looks
+
+
+def _draw(
+    place: Axes,
+    experiment: Experiment,
+    picture: Picture,
+    rows: Sequence[Row],
+    looks: dict[str, tuple[int, int]],
+) -> None:
     plot = experiment.plot
     allowed = [row for row in rows if not plot.only or row.x in plot.only]
     shown = [row for row in allowed if row.measure == picture.measure]
     lengths = Counter(row.line for row in shown)
     texts = [str(x) for x in dict.fromkeys(row.x for row in shown) if isinstance(x, str)]
-    counts = dict.fromkeys(Family, 0)
-    for number, name in enumerate(each for each in dict.fromkeys(row.line for row in rows) if lengths[each]):
+    for name in (each for each in dict.fromkeys(row.line for row in rows) if lengths[each]):
+        number, rank = looks[name]
         mine = [row for row in shown if row.line == name]
         family = mine[0].family
         places = [texts.index(row.x) if isinstance(row.x, str) else row.x for row in mine]
         means = [row.mean for row in mine]
-        style: dict[str, Any] = {"linestyle": _style(family, counts[family])}
+        style: dict[str, Any] = {"linestyle": _style(family, rank)}
         if texts or len(mine) == 1 or 4 * len(mine) < max(lengths.values()):  # points on others' lines
             style = {"linestyle": "none", "marker": _MARKERS[number % len(_MARKERS)]}
         colours = _COLOURS[family]
-        colour, grey = colours[counts[family] % len(colours)], family is Family.BOUND
+        colour, grey = colours[rank % len(colours)], family is Family.BOUND
         place.errorbar(
             places,
             means,
@@ -117,7 +134,6 @@ def _draw(place: Axes, experiment: Experiment, picture: Picture, rows: Sequence[
         )
         if picture.band is not None:
             _draw_band(place, [row for row in allowed if row.line == name], picture.band, colour)
-        counts[family] += 1
     if texts:
         place.set_xticks(range(len(texts)), texts)
         place.margins(x=0.2)

@@ -6,7 +6,7 @@ papers treat it as public. The recipe `public` takes public bounds instead.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Self
 
@@ -150,7 +150,7 @@ def problem(panel: Panel, folder: Path | None, quick: bool, records: int | None 
 
 def content(panel: Panel, folder: Path | None) -> str:
     """What stands for the content of the panel's data set."""
-    return panel.data if panel.data in _SYNTHETIC or not panel.data else digest(panel.data, folder)
+    return panel.data if panel.data in _SYNTHETIC | _BUNDLED or not panel.data else digest(panel.data, folder)
 
 
 @lru_cache(maxsize=4)
@@ -177,6 +177,9 @@ def _records(name: str, folder: Path | None, limit: int | None) -> Records:
     if name in _SYNTHETIC:
         rows, labels = _SYNTHETIC[name]()
         return Records(name, rows[:limit], labels[:limit], "synthetic, with a fixed seed")
+    if name in _BUNDLED:
+        rows, labels = _BUNDLED[name]()
+        return Records(name, rows[:limit], labels[:limit], "scikit-learn")
     return load(name, folder, limit)
 
 
@@ -223,10 +226,34 @@ def _is16_classes() -> tuple[Floats, NDArray[np.int64]]:
     return rows, labels
 
 
+def _spiked(noise: float) -> tuple[Floats, NDArray[np.int64]]:
+    """100,000 normal rows of 200 columns: two random directions of variance 10 and 5, and noise; seed 2025.
+
+    Düngler and Sanyal give λ₁ = 10, d = 200, k = 2 and the noise. The second variance and n are ours.
+    """
+    draws = RealDraws(Repeatable(f"spiked/{noise}/2025"))
+    directions, _ = np.linalg.qr(draws.normals(200, 2))
+    rows = (draws.normals(100_000, 2) * np.sqrt([10, 5])) @ directions.T
+    return rows + noise * draws.normals(100_000, 200), np.zeros(100_000, dtype=np.int64)
+
+
+def _scikit(load: str) -> tuple[Floats, NDArray[np.int64]]:
+    from sklearn import datasets
+
+    rows, labels = getattr(datasets, load)(return_X_y=True)
+    return np.asarray(rows, dtype=np.float64), np.asarray(labels, dtype=np.int64)
+
+
+_BUNDLED: dict[str, Callable[[], tuple[Floats, NDArray[np.int64]]]] = {
+    "digits": partial(_scikit, "load_digits"),
+    "breast-cancer": partial(_scikit, "load_breast_cancer"),
+}
 _SYNTHETIC: dict[str, Callable[[], tuple[Floats, NDArray[np.int64]]]] = {
     "css13-normal": _css13_normal,
     "is16-normal": _is16_normal,
     "is16-classes": _is16_classes,
+    "spiked": partial(_spiked, 0.025),
+    "spiked-low": partial(_spiked, 0.001),
 }
 
 

@@ -87,7 +87,7 @@ def run(
 def key(cell: Cell, folder: Path | None) -> str:
     """The name of a point: a digest of all that decides about its result, and of no title or label."""
     panel = cell.panel.model_dump(exclude={"title", "only"})
-    line = cell.line.model_dump(exclude={"label", "only"})
+    line = cell.line.model_dump(exclude={"label", "only", "quick"})
     fields = {name: value for name, value in asdict(cell).items() if name != "grid" or value}
     declared = {
         "cell": fields | {"panel": panel, "line": line},

@@ -25,6 +25,7 @@ class Row:
         mean, sd: over the repetitions; the deviation of a single draw is 0.
         claimed_epsilon, real_epsilon: None where they have no meaning; `real_epsilon` is infinite without any
             guarantee.
+        note: why there are fewer repetitions than wanted, or none; empty if there are not.
     """
 
     panel: str
@@ -38,6 +39,7 @@ class Row:
     repetitions: int
     claimed_epsilon: float | None
     real_epsilon: float | None
+    note: str = ""
 
     @classmethod
     def of(cls, result: Result) -> list[Self]:
@@ -55,6 +57,7 @@ class Row:
                 len(here),
                 found.claimed,
                 found.real,
+                found.note,
             )
             for name, values in found.values.items()
             for x, here in _by_place(values, found.at.get(name, ()), cell.x).items()
@@ -74,12 +77,14 @@ def rows_of(results: Iterable[Result]) -> list[Row]:
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """All rows. Measured values have six digits; an infinite ε is `inf`."""
+    """All rows. Measured values have six digits; an infinite ε is `inf`. Notes have a column if any."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(Row.__dataclass_fields__)
+    names = [name for name in Row.__dataclass_fields__ if name != "note" or any(row.note for row in rows)]
+    writer.writerow(names)
     for row in rows:
-        writer.writerow([_cell(value, 12 if name == "x" else 6) for name, value in asdict(row).items()])
+        body = asdict(row)
+        writer.writerow([_cell(body[name], 12 if name == "x" else 6) for name in names])
     return text.getvalue()
 
 
@@ -102,24 +107,33 @@ def from_csv(text: str) -> list[Row]:
             int(entry["repetitions"]),
             float(entry["claimed_epsilon"]) if entry["claimed_epsilon"] else None,
             float(entry["real_epsilon"]) if entry["real_epsilon"] else None,
+            entry.get("note", ""),
         )
         for entry in csv.DictReader(io.StringIO(text))
     ]
 
 
-def as_markdown(experiment: Experiment, rows: Sequence[Row]) -> str:
+def as_markdown(experiment: Experiment, rows: Sequence[Row], left_out: Sequence[str] = ()) -> str:
     """Each drawn measure: a table for each panel, a row for each line, at most seven values of the axis.
 
     Tables of the other measures that the plot names follow.
+
+    Args:
+        experiment: what was run.
+        rows: what came out.
+        left_out: names of lines that a quick run does not have.
     """
     parts: list[str] = []
     for picture in experiment.plot.pictures:
-        drawn = [row for row in rows if row.measure == picture.measure]
+        drawn = _shown(rows, picture.measure)
         spread = "; mean ± standard deviation" if any(row.repetitions > 1 for row in drawn) else ""
-        parts += ["", f"{picture.label}, by {experiment.axis.label}{spread}.", *_panels(experiment, drawn)]
+        parts += ["", f"{picture.label}, by {experiment.axis.label}{spread}."]
+        parts += _panels(experiment, drawn, picture.measure)
     for measure in experiment.plot.also:
         others = [row for row in rows if row.measure == measure]
-        parts += ["", f"{measure.capitalize()}:", *_panels(experiment, others)]
+        parts += ["", f"{measure.capitalize()}:", *_panels(experiment, others, measure)]
+    if left_out:
+        parts += ["", f"Not in a quick run: {', '.join(left_out)}."]
     return "\n".join(parts[1:]) + "\n"
 
 
@@ -167,13 +181,23 @@ def epsilon_words(rows: Sequence[Row]) -> str:
     return f"{least:.2g} to {most:.2g} × claimed"
 
 
-def _panels(experiment: Experiment, rows: Sequence[Row]) -> list[str]:
+def _panels(experiment: Experiment, rows: Sequence[Row], measure: str) -> list[str]:
     parts: list[str] = []
     for panel in dict.fromkeys(row.panel for row in rows):
         inside = [row for row in rows if row.panel == panel]
         columns = _columns(experiment, list(dict.fromkeys(row.x for row in inside)))
-        parts += ["", f"**{panel}**", "", *_table(columns, inside)]
+        parts += ["", f"**{panel}**", "", *_table(columns, inside, measure)]
     return parts
+
+
+def _shown(rows: Sequence[Row], measure: str) -> list[Row]:
+    """The rows of a measure, and one row with a note for each point that has none."""
+    chosen: dict[tuple[str, str, X], Row] = {}
+    for row in rows:
+        place = (row.panel, row.line, row.x)
+        if row.measure == measure or (row.note and place not in chosen):
+            chosen[place] = row
+    return list(chosen.values())
 
 
 def _columns(experiment: Experiment, values: list[X]) -> list[X]:
@@ -184,16 +208,22 @@ def _columns(experiment: Experiment, values: list[X]) -> list[X]:
     return [wanted[round(step * last / (_MOST_COLUMNS - 1))] for step in range(_MOST_COLUMNS)]
 
 
-def _table(columns: Sequence[X], rows: Sequence[Row]) -> list[str]:
+def _table(columns: Sequence[X], rows: Sequence[Row], measure: str) -> list[str]:
     has_guarantees = any(row.guarantee for row in rows)
     heads = ["line", *(("guarantee", "real ε") if has_guarantees else ()), *map(_text, columns)]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for name in dict.fromkeys(row.line for row in rows):
         mine = [row for row in rows if row.line == name]
-        at = {row.x: _with_spread(row) for row in mine}
+        at = {row.x: _value(row, measure) for row in mine}
         about = (mine[0].guarantee or "–", epsilon_words(mine)) if has_guarantees else ()
         lines.append(f"| {' | '.join([name, *about, *(at.get(x, '–') for x in columns)])} |")
     return lines
+
+
+def _value(row: Row, measure: str) -> str:
+    if row.measure != measure:
+        return row.note
+    return f"{_with_spread(row)} ({row.note})" if row.note else _with_spread(row)
 
 
 def _with_spread(row: Row) -> str:
