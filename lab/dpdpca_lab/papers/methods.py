@@ -208,8 +208,8 @@ def _wishart(table: Problem, point: Point) -> Floats:
     return leading_directions(table.moment + noise_matrix(mechanism) / UNIT, point.k)
 
 
-# These are calibrated for the change of R by one record. The change of S can be four times as large. If the mean
-# of the data is taken as public, R about this mean is S.
+# These are calibrated for the change of R by one record. The change of S can be four times as large. If the
+# mean of the data is taken as public, R about this mean is S.
 
 
 def _sequential(table: Problem, point: Point) -> Floats:
