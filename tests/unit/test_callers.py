@@ -30,8 +30,6 @@ CALLED_FROM_OUTSIDE = {
     "dpdpca_lab.audit.mechanisms:MechanismRelease": "the audit of a mechanism without a study",
     "dpdpca_lab.central.asymptotic:*": "mechanism of the literature",
     "dpdpca_lab.central.bounds:*": "bounds of the literature",
-    "dpdpca_lab.central.gibbs:*": "mechanism of the literature",
-    "dpdpca_lab.central.tradeoff:*": "trade-off functions of the literature",
     "dpdpca_lab.mechanisms.modsulq:modsulq_root": "mechanism of the literature",
     "dpdpca_lab.mechanisms.visibility:*": "thresholds of the literature",
     "dpdpca_lab.papers.tables:from_csv": "the page on the papers is written from the results",
