@@ -61,8 +61,10 @@ _REST = """
 
 - ALOI, Million Song, Census-Income, and the full sets of Facebook, Covertype, GISETTE, Sensorless and
   Localization. Where another set stands in, the experiment says so.
-- Figures 3a and 4a of Chaudhuri et al. (Census-Income and Localization). The features of Localization count to
-  44 only with the label among them, which explains the 100 % of their table 2.
+- Figures 3a and 4a of Chaudhuri et al. (Census-Income and Localization). Localization has 44 features only if
+  the label is one of them, which explains the 100 % of their table 2.
+- A chain of studies for the experiments of Chaudhuri et al.: they do not centre, and a chain finds components
+  about the mean.
 - Grids, splits, penalties and pairs of classes that the papers do not state, and values that only a picture
   shows.
 
