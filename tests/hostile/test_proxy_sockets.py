@@ -217,6 +217,7 @@ GARBAGE = [
 @pytest.mark.parametrize("garbage", GARBAGE, ids=range(len(GARBAGE)))
 def test_garbage_gets_no_server_error(hasty: ProxyWorld, garbage: bytes) -> None:
     before = dump(hasty.proxy)
+    hasty.keep_idle(1)
     with connected(hasty) as link:
         with contextlib.suppress(ConnectionError):
             link.sendall(garbage)

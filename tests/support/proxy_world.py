@@ -221,6 +221,10 @@ class ProxyWorld:
         copied.clock.ahead = self.clock.ahead
         return copied
 
+    def keep_idle(self, seconds: int) -> None:
+        """From now on, connections may be idle for this long, and no longer."""
+        self._server.config.timeout_keep_alive = seconds
+
     def restart(self) -> None:
         self.stop()
         self.start()

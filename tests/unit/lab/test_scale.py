@@ -1,4 +1,4 @@
-"""The model of large studies: its arithmetic, its walls, and the simulation and requests that feed it."""
+"""The model of large studies: its arithmetic, its walls, and the simulation that checks it."""
 
 from dataclasses import fields, replace
 
@@ -8,9 +8,7 @@ from dpdpca_lab.scale import model
 from dpdpca_lab.scale.checked import Checked, compared
 from dpdpca_lab.scale.model import WALLS, Kind, Prices, Study, Units, first_wall
 from dpdpca_lab.scale.simulation import simulate
-from dpdpca_lab.scale.uploads import upload
 from dpdpca_protocol.errors import CryptographicError, IntegrityError
-from dpdpca_protocol.messages.share import CHUNK_OVERHEAD_BYTES
 from dpdpca_protocol.release.suite import PadsSuite
 from reference_pages.__main__ import SCALE, scale_page
 from reference_pages.scale import MEASURED
@@ -99,14 +97,6 @@ def test_a_simulation_notices_a_wrong_sum(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(CryptographicError) as refused:
         simulate(3, 10)
     assert refused.value.slug == "wrong-sum"
-
-
-def test_a_real_proxy_takes_in_what_is_measured() -> None:
-    found = upload(5, 2)
-    assert (found.shares, found.chunks) == (2, 1)
-    assert found.bytes == 2 * (8 * (1 + 5 + 15) + CHUNK_OVERHEAD_BYTES)
-    assert found.cpu_seconds >= 0
-    assert found.seconds > 0
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '{"units": {"owner_share": 1}, "rows": []}', "no JSON"])
