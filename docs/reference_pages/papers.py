@@ -28,8 +28,9 @@ writes this page anew. At the end, two [comparisons with peers](#peers) show wha
 Every ε and δ here is about one replaced record, with n public (see [claims.md](claims.md)). Most papers
 scale their records by norms, ranges or means of the data itself. This reads the data and is not private. We
 do the same where the paper does, and say so. The stated ε then takes these values as public. The exact
-samplers draw all noise on matrices. A table has the mean and the standard deviation over all repetitions. The
-linked CSV file has all points and measures.
+samplers draw all noise on matrices. Shuffles, splits and synthetic sets have fixed seeds, which are their
+names; noise has no seed. A table has the mean and the standard deviation over all repetitions. The linked CSV
+file has all points and measures.
 
 ## How to read a verdict
 
