@@ -32,6 +32,10 @@ samplers draw all noise on matrices. Shuffles, splits and synthetic sets have fi
 names; noise has no seed. A table has the mean and the standard deviation over all repetitions. The linked CSV
 file has all points and measures.
 
+The line "chain of studies" is a chain of three owners, with real rounds, integers and noise, and without
+encryption. Its bounds are −1 and 1 for each column, because no row is longer than 1. In a picture with public
+bounds, it has those.
+
 ## How to read a verdict
 
 - **agrees**: the same order and direction, and values within the spread where the paper prints values.
@@ -111,7 +115,7 @@ def _peers() -> list[str]:
 
 
 def _facts_of(peer: Peer) -> tuple[str, ...]:
-    return peer.name, _locked(peer.library), peer.relation, peer.claim, peer.ran
+    return peer.name, _locked(peer.package), peer.relation, peer.claim, peer.ran
 
 
 def _locked(name: str) -> str:

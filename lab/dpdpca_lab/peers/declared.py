@@ -70,7 +70,7 @@ class Peer:
     """What others offer, for people.
 
     Attributes:
-        library: its name in `LIBRARIES`; empty if none is run.
+        package: its name in `LIBRARIES`; empty if none is run.
         relation: which data sets are neighbours.
         claim: about privacy.
         ran: how we compare with it.
@@ -82,7 +82,7 @@ class Peer:
     claim: str
     ran: str
     known: tuple[str, ...] = ()
-    library: str = ""
+    package: str = ""
 
 
 _ACCEPTANCE = (

@@ -1,13 +1,17 @@
-"""What every reverse proxy must let through: a whole study whose live events come at once."""
+"""Reverse proxies, and what each must let through: a whole study whose live events come at once."""
 
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Self
 
+from dpdpca_cli.federation.processes import free_port
 from dpdpca_protocol.errors import UnavailableError
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_runtime.http.answers import StudyUpdate
@@ -19,6 +23,35 @@ from federation.world import Federation
 DEPLOY = Path(__file__).parents[3] / "deploy"
 HOST = "localhost"
 _SIZES = (900, 700, 400)
+
+
+@dataclass(frozen=True)
+class ReverseProxy:
+    """A reverse proxy on a port of its own, with a certificate of a throw-away authority.
+
+    Args:
+        folder: private to this one.
+        program: its path.
+        port: where it listens, with TLS.
+    """
+
+    folder: Path
+    program: str
+    port: int
+
+    @classmethod
+    def make(cls, folder: Path, program: str) -> Self:
+        authority = [sys.executable, str(DEPLOY / "federation" / "authority.py")]
+        subprocess.run([*authority, str(folder), f"{HOST}={folder}"], check=True)
+        return cls(folder, program, free_port())
+
+    @property
+    def url(self) -> str:
+        return f"https://{HOST}:{self.port}"
+
+    @property
+    def ca_file(self) -> Path:
+        return self.folder / "ca.pem"
 
 
 def listens(port: int) -> bool:

@@ -2,47 +2,19 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
-from dpdpca_cli.federation.processes import free_port, tail
-from federation.behind import DEPLOY, HOST, listens
+from dpdpca_cli.federation.processes import tail
+from federation.behind import DEPLOY, ReverseProxy, listens
 from federation.processes import wait_for
 
 # No administration and no redirects from port 80. The test brings its own certificate.
 _OURS = "{\n\tadmin off\n\tauto_https disable_redirects\n"
 
 
-@dataclass(frozen=True)
-class Caddy:
-    """Caddy on a port of its own, with a certificate of a throw-away authority.
-
-    Args:
-        folder: private to this one.
-        program: path of caddy.
-        port: where it listens, with TLS.
-    """
-
-    folder: Path
-    program: str
-    port: int
-
-    @classmethod
-    def make(cls, folder: Path, program: str) -> "Caddy":
-        authority = [sys.executable, str(DEPLOY / "federation" / "authority.py")]
-        subprocess.run([*authority, str(folder), f"{HOST}={folder}"], check=True)
-        return cls(folder, program, free_port())
-
-    @property
-    def url(self) -> str:
-        return f"https://{HOST}:{self.port}"
-
-    @property
-    def ca_file(self) -> Path:
-        return self.folder / "ca.pem"
+class Caddy(ReverseProxy):
+    """Caddy with the example of `deploy/`."""
 
     @property
     def example(self) -> str:

@@ -2,14 +2,11 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
-from dpdpca_cli.federation.processes import free_port, tail
-from federation.behind import DEPLOY, HOST, listens
+from dpdpca_cli.federation.processes import tail
+from federation.behind import DEPLOY, HOST, ReverseProxy, listens
 from federation.processes import wait_for
 
 # The example is a file for the http block; what stands around it on Debian is this, but for files of our own.
@@ -30,33 +27,8 @@ http {{
 """
 
 
-@dataclass(frozen=True)
-class Nginx:
-    """nginx on a port of its own, with a certificate of a throw-away authority.
-
-    Args:
-        folder: private to this one.
-        program: path of nginx.
-        port: where it listens, with TLS.
-    """
-
-    folder: Path
-    program: str
-    port: int
-
-    @classmethod
-    def make(cls, folder: Path, program: str) -> "Nginx":
-        authority = [sys.executable, str(DEPLOY / "federation" / "authority.py")]
-        subprocess.run([*authority, str(folder), f"{HOST}={folder}"], check=True)
-        return cls(folder, program, free_port())
-
-    @property
-    def url(self) -> str:
-        return f"https://{HOST}:{self.port}"
-
-    @property
-    def ca_file(self) -> Path:
-        return self.folder / "ca.pem"
+class Nginx(ReverseProxy):
+    """nginx with the example of `deploy/`."""
 
     def configure(self, proxy_port: int, changes: dict[str, str] | None = None) -> None:
         """Writes the example with names, ports and paths of this machine, and with `changes` to its text."""

@@ -196,7 +196,7 @@ def test_whether_a_line_is_quick_is_not_in_the_key() -> None:
 
 
 def test_peers_have_locks_with_hashes_and_say_what_they_claim() -> None:
-    assert {peer.library for peer in PEERS if peer.library} == set(LIBRARIES)
+    assert {peer.package for peer in PEERS if peer.package} == set(LIBRARIES)
     for peer in PEERS:
         assert peer.relation
         assert peer.claim
