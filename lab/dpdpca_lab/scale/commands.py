@@ -21,8 +21,13 @@ def scale(
     """Measure what each role spends on an owner, and check the model with simulated owners in one process."""
     from dpdpca_lab.scale.checked import check
     from dpdpca_lab.scale.units import measure
+    from dpdpca_protocol.errors import UsageError
     from dpdpca_runtime.files import write_shared
 
+    if save is not None and not save.absolute().parent.is_dir():  # measuring takes minutes
+        raise UsageError(
+            "bad-option", f"the folder {save.absolute().parent} does not exist", "choose another --save"
+        )
     typer.echo("Measuring unit costs", err=True)
     checked = check(measure(), owners, lambda count: typer.echo(f"Simulating {count:,} owners", err=True))
     for name, value in asdict(checked.units).items():

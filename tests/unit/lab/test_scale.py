@@ -1,14 +1,17 @@
 """The model of large studies: its arithmetic, its walls, and the simulation that checks it."""
 
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from dpdpca_lab.scale import model
 from dpdpca_lab.scale.checked import Checked, compared
+from dpdpca_lab.scale.commands import app
 from dpdpca_lab.scale.model import WALLS, Kind, Prices, Study, Units, first_wall
 from dpdpca_lab.scale.simulation import simulate
-from dpdpca_protocol.errors import CryptographicError, IntegrityError
+from dpdpca_protocol.errors import CryptographicError, IntegrityError, UsageError
 from dpdpca_protocol.release.suite import PadsSuite
 from reference_pages.__main__ import SCALE, scale_page
 from reference_pages.scale import MEASURED
@@ -97,6 +100,13 @@ def test_a_simulation_notices_a_wrong_sum(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(CryptographicError) as refused:
         simulate(3, 10)
     assert refused.value.slug == "wrong-sum"
+
+
+def test_a_place_that_cannot_be_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    refused = CliRunner().invoke(app, ["--save", str(tmp_path / "missing" / "measured.json")])
+    assert isinstance(refused.exception, UsageError)
+    assert "missing does not exist" in refused.exception.problem
+    assert "Measuring" not in refused.stderr
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '{"units": {"owner_share": 1}, "rows": []}', "no JSON"])
