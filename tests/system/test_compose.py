@@ -20,6 +20,7 @@ SERVICES = ("proxy", "user", *OWNERS, *AGENTS)
 ENGINE_SECONDS = 600
 BUILD_SECONDS = 900
 STUDY_SECONDS = 1800
+COMMAND_SECONDS = 600
 
 # Asks the proxy itself, as the data user, for the release of a study.
 RELEASE_DIGEST = """
@@ -68,7 +69,7 @@ class Engine:
     environment: Mapping[str, str] = field(default_factory=dict)
     inside: tuple[str, ...] = ()
 
-    def run(self, *command: str, limit_seconds: float = 120, check: bool = True) -> str:
+    def run(self, *command: str, limit_seconds: float = COMMAND_SECONDS, check: bool = True) -> str:
         """What the command printed; its errors are shown where it fails."""
         outcome = subprocess.run(
             command,
@@ -85,7 +86,7 @@ class Engine:
             pytest.fail(f"{' '.join(command)}: status {outcome.returncode}\n{said}")
         return outcome.stdout
 
-    def compose(self, *words: str, limit_seconds: float = 120, check: bool = True) -> str:
+    def compose(self, *words: str, limit_seconds: float = COMMAND_SECONDS, check: bool = True) -> str:
         return self.run("docker", "compose", *words, limit_seconds=limit_seconds, check=check)
 
     def python(self, service: str, program: str, *words: str) -> str:
@@ -197,7 +198,7 @@ def test_an_agent_ends_at_once_and_continues(
 ) -> None:
     assert models  # nothing is running any more
     federation.compose("restart", "--timeout", "20", AGENTS[0])
-    federation.compose("up", "--detach", "--no-recreate", "--wait", AGENTS[0], limit_seconds=180)
+    federation.compose("up", "--detach", "--no-recreate", "--wait", AGENTS[0], limit_seconds=COMMAND_SECONDS)
     said = federation.compose("logs", "--no-log-prefix", AGENTS[0])
     assert "the agent has stopped; it continues at its next start" in said
     assert "Traceback" not in said
@@ -261,5 +262,5 @@ def test_release_survives_a_restart_of_the_proxy(
     studies = [str(model["study"]) for model in models.values()]
     before = [federation.python("user", RELEASE_DIGEST, study) for study in studies]
     federation.compose("restart", "--timeout", "20", "proxy")
-    federation.compose("up", "--detach", "--no-recreate", "--wait", "proxy", limit_seconds=180)
+    federation.compose("up", "--detach", "--no-recreate", "--wait", "proxy", limit_seconds=COMMAND_SECONDS)
     assert [federation.python("user", RELEASE_DIGEST, study) for study in studies] == before
