@@ -1,7 +1,7 @@
 """Imports every module of the product and asks every command for its help.
 
-`python every_part.py [PACKAGE...]` prints what it saw as JSON, and fails if anything failed. It leaves
-out the named packages: those whose extra is not installed.
+`python every_part.py [NAME...]` prints what it saw as JSON, and fails if anything failed. It leaves out
+the named packages and modules: those whose extra is not installed.
 """
 
 import contextlib
@@ -36,6 +36,8 @@ class Seen:
 def look(left_out: Collection[str] = ()) -> Seen:
     seen = Seen()
     for name in modules_of([package for package in PACKAGES if package not in left_out]):
+        if name in left_out:
+            continue
         seen.modules.append(name)
         try:
             importlib.import_module(name)
