@@ -34,11 +34,13 @@ class DatabaseEngine(ABC):
     Attributes:
         place: names the database in errors, without a password.
         engine: SQLAlchemy's engine.
+        driver_errors: the errors of the driver, which SQLAlchemy does not always wrap.
         restore: what an operator does if the database is damaged.
     """
 
     place: str
     engine: Engine
+    driver_errors: ClassVar[type[Exception]]
     restore: ClassVar[str] = RESTORE
 
     @abstractmethod
@@ -94,6 +96,8 @@ class DatabaseEngine(ABC):
             raise self.corrupt("contradicts itself") from error
         except sqlalchemy_errors.DBAPIError as error:
             raise self.translated(error.orig) from error
+        except self.driver_errors as error:
+            raise self.translated(error) from error
         except sqlalchemy_errors.TimeoutError as error:
             raise busy("the database has no free connection") from error
 

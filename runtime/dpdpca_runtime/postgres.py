@@ -76,6 +76,8 @@ _FAILING_CLASSES: Final = {
     "57": "has ended the connection",
     "58": "cannot be read or written",
 }
+_AWAY_CLASSES, _AWAY_SECONDS = frozenset({"08", "57"}), 5
+"""A server that restarts is back soon."""
 _CORRUPT_CLASSES: Final = {"23": "contradicts itself", "XX": "is damaged"}
 
 _logger = logging.getLogger("dpdpca.store")
@@ -88,6 +90,7 @@ class Postgres(DatabaseEngine):
         url: from `postgres_url`.
     """
 
+    driver_errors = psycopg.Error
     restore: ClassVar[str] = (
         "stop the service, keep a copy of its home and of the database, then restore both from the newest "
         "backup"
@@ -178,13 +181,14 @@ class Postgres(DatabaseEngine):
         if state in _PASSING:
             return busy(f"the database {_PASSING[state]}")
         failing = "cannot be reached" if lost else _FAILING.get(state) or _FAILING_CLASSES.get(state[:2])
+        is_away = lost or state[:2] in _AWAY_CLASSES
         if failing:
             return UnavailableError(
                 "storage-failing",
                 f"the database {failing}",
                 "check the address, the password and the certificate of the database, its server and the "
                 "server's log, then try again",
-                retry_after_seconds=60,
+                retry_after_seconds=_AWAY_SECONDS if is_away else 60,
                 place=self.place,
             )
         if state[:2] in _CORRUPT_CLASSES:

@@ -73,6 +73,8 @@ class _Connection(sqlite3.Connection):
 class SqliteFile(DatabaseEngine):
     """A database file and the connections to it."""
 
+    driver_errors = sqlite3.Error
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self.place = str(path)
@@ -133,14 +135,6 @@ class SqliteFile(DatabaseEngine):
             finally:
                 raw.close()
         return not is_held_up
-
-    @contextmanager
-    def errors_translated(self) -> Iterator[None]:
-        try:
-            with super().errors_translated():
-                yield
-        except sqlite3.Error as error:  # of a statement that does not pass through SQLAlchemy
-            raise self.translated(error) from error
 
     def translated(self, error: BaseException | None) -> DpdpcaError:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF

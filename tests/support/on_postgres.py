@@ -7,36 +7,42 @@ database.
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import proxy_process
 import proxy_world
-from postgres_server import PostgresServer, programs
-from proxy_world import ProxyWorld
-
-FOLDER_VARIABLE = "DPDPCA_TESTS_POSTGRES"
+import store_checks
+from postgres_server import FOLDER_VARIABLE, PostgresServer, programs
 
 _binaries = programs()
 assert _binaries is not None, "this plugin is loaded where PostgreSQL is installed"
-_server = PostgresServer(Path(os.environ.pop(FOLDER_VARIABLE)), _binaries)
+_server = PostgresServer(Path(os.environ[FOLDER_VARIABLE]), _binaries)
 _databases: dict[Path, str] = {}
 """Of each home."""
 
-_start, _copy = ProxyWorld.start, proxy_world.copy_with_generation
+
+def _on_server(start: Callable[..., None]) -> Callable[..., None]:
+    def started(world: proxy_world.ProxyWorld, *arguments: Any, **options: Any) -> None:
+        if world.home not in _databases:
+            _databases[world.home] = _server.new_database()
+        world.settings["database"] = _server.url(_databases[world.home])
+        start(world, *arguments, **options)
+
+    return started
 
 
-def _start_on_server(world: ProxyWorld, *arguments: Any) -> None:
-    if world.home not in _databases:
-        _databases[world.home] = _server.new_database()
-    world.settings["database"] = _server.url(_databases[world.home])
-    _start(world, *arguments)
+def _with_database(copy: Callable[[Path, Path], Path]) -> Callable[[Path, Path], Path]:
+    def copied(home: Path, to: Path) -> Path:
+        if home in _databases:
+            _databases[to] = _server.new_database(like=_databases[home])
+        return copy(home, to)
+
+    return copied
 
 
-def _copy_with_database(home: Path, to: Path) -> Path:
-    if home in _databases:
-        _databases[to] = _server.new_database(like=_databases[home])
-    return _copy(home, to)
-
-
-ProxyWorld.start = _start_on_server  # type: ignore[method-assign, assignment] # this is what the plugin is for
-proxy_world.copy_with_generation = _copy_with_database
+for _world in (proxy_world.ProxyWorld, proxy_process.ProcessWorld):
+    setattr(_world, "start", _on_server(vars(_world)["start"]))  # noqa: B010 # for all instances, on purpose
+vars(proxy_world)["copy_with_generation"] = _with_database(proxy_world.copy_with_generation)
+vars(store_checks)["_check_database"] = lambda world: None  # it looks into a file

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import psycopg
 
+FOLDER_VARIABLE = "DPDPCA_TESTS_POSTGRES"
+"""Names the folder of a running server to the plugin `on_postgres`."""
 _PROGRAMS = Path("/usr/lib/postgresql")
 _SUPERUSER = "postgres"
 _START_SECONDS = 60
@@ -27,7 +29,7 @@ class PostgresServer:
     def __init__(self, folder: Path, binaries: Path) -> None:
         self.folder = folder
         self._binaries = binaries
-        self._data = folder / "data"
+        self._data, self._log = folder / "data", folder / "log"
         # A server refuses to run as root; Debian's package makes a user for it.
         self._as_user = ["runuser", "-u", _SUPERUSER, "--"] if os.geteuid() == 0 else []
         self._count = 0
@@ -47,8 +49,8 @@ class PostgresServer:
         )
 
     def start(self) -> None:
-        options = f"-c listen_addresses='' -c unix_socket_directories={self.folder} -c fsync=on"
-        log = str(self.folder / "log")
+        options = f"-c listen_addresses='' -c unix_socket_directories={self.folder}"
+        log = str(self._log)
         self._run("pg_ctl", "-D", str(self._data), "-l", log, "-o", options, "-w", "start")
 
     def stop(self, mode: str = "fast") -> None:
@@ -87,7 +89,8 @@ class PostgresServer:
             timeout=_START_SECONDS,
             check=False,
         )
-        assert done.returncode == 0, (program, done.stdout)
+        log = self._log.read_text() if self._log.exists() else ""
+        assert done.returncode == 0, (program, done.stdout, log[-2000:])
 
 
 @contextmanager

@@ -123,10 +123,17 @@ def test_a_connection_that_breaks_in_our_words(caplog: pytest.LogCaptureFixture)
     store = Postgres(postgres_url(FAR))
     with pytest.raises(DpdpcaError) as refused, store.errors_translated():
         raise DBAPIError(SECRET, None, psycopg.OperationalError(SECRET))
-    assert (refused.value.slug, refused.value.retry_after_seconds) == ("storage-failing", 60)
+    assert (refused.value.slug, refused.value.retry_after_seconds) == ("storage-failing", 5)
     assert "cannot be reached" in refused.value.problem
     assert refused.value.place == "postgresql://u@db.example.org:5433/facts"
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+
+def test_an_error_that_is_not_wrapped_is_translated_too() -> None:
+    store = Postgres(postgres_url(FAR))
+    with pytest.raises(DpdpcaError) as refused, store.errors_translated():
+        raise psycopg.OperationalError("the connection is closed")
+    assert refused.value.slug == "storage-failing"
 
 
 def test_a_text_that_the_driver_refuses_is_no_broken_connection() -> None:
