@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psycopg
 
-FOLDER_VARIABLE = "DPDPCA_TESTS_POSTGRES"
+FOLDER_VARIABLE = "POSTGRES_OF_TESTS"
 """Names the folder of a running server to the plugin `on_postgres`."""
 _PROGRAMS = Path("/usr/lib/postgresql")
 _SUPERUSER = "postgres"
