@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from sqlalchemy import URL, Connection, Executable, TableClause, inspect
-from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects import sqlite as sqlite_dialect
 
 from dpdpca_protocol.errors import DpdpcaError, IntegrityError, MessageError, UnavailableError, printable
 from dpdpca_runtime import sqlite
@@ -147,8 +145,11 @@ def conditional_insert(connection: Connection, table: TableClause) -> Any:
 
     Both engines have the same `on_conflict_do_nothing` and `on_conflict_do_update`.
     """
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite_dialect
-    return dialect.insert(table)
+    if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects.postgresql import insert
+    else:
+        from sqlalchemy.dialects.sqlite import insert  # type: ignore[assignment] # both are alike here
+    return insert(table)
 
 
 def seconds_now(connection: Connection) -> int:

@@ -7,6 +7,7 @@ import psycopg.errors
 import pytest
 from sqlalchemy.exc import DBAPIError
 
+from dpdpca_cli import main
 from dpdpca_protocol.errors import DpdpcaError, UsageError
 from dpdpca_proxy.settings import load_settings as load_proxy_settings
 from dpdpca_runtime.database import Database
@@ -127,6 +128,14 @@ def test_a_connection_that_breaks_in_our_words(caplog: pytest.LogCaptureFixture)
     assert "cannot be reached" in refused.value.problem
     assert refused.value.place == "postgresql://u@db.example.org:5433/facts"
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+
+def test_without_the_driver_a_command_says_how_to_install_it() -> None:
+    missing = ModuleNotFoundError("No module named 'psycopg'", name="psycopg")
+    line, status = main._explain(missing, ["proxy", "studies"])
+    assert status == 1
+    assert "psycopg is not installed" in line
+    assert "pip install '.[postgres]'" in line
 
 
 def test_an_error_that_is_not_wrapped_is_translated_too() -> None:
