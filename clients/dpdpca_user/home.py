@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from dpdpca_protocol.errors import IntegrityError, MessageError, NotFoundError, PolicyError
 from dpdpca_protocol.messages.study_messages import ProxyCard
@@ -33,6 +33,9 @@ from dpdpca_runtime.identity_files import IdentityFiles, IdentityKeys
 from dpdpca_runtime.passphrase import unlock
 from dpdpca_runtime.pins import ProxyPins
 from dpdpca_runtime.words import fingerprint_words
+
+if TYPE_CHECKING:
+    from dpdpca_runtime.database import Place  # most commands do not load SQLAlchemy
 
 PASSPHRASE_VARIABLE = "DPDPCA_USER_PASSPHRASE_FILE"  # noqa: S105  # the name of a variable, not a secret
 DATABASE_FILE = "user.sqlite3"
@@ -80,9 +83,14 @@ class EnrolledProxy:
 
 @dataclass(frozen=True, slots=True)
 class UserHome:
-    """Paths and contents of one data user's home folder."""
+    """Paths and contents of one data user's home folder.
+
+    Attributes:
+        database: where the database of the service is, if it is not in the folder.
+    """
 
     folder: Path
+    database: "Place | None" = None
 
     @classmethod
     def find(cls, option: Path | None, environment: Mapping[str, str] = os.environ) -> Self:
@@ -107,7 +115,7 @@ class UserHome:
         return IdentityFiles(self.folder, self._signers, role="user")
 
     def _signers(self) -> frozenset[PartyId]:
-        manifests = kept_manifests(self.folder / DATABASE_FILE)
+        manifests = kept_manifests(self.database or self.folder / DATABASE_FILE)
         return frozenset(PartyId.of(manifest.signer) for manifest in manifests)
 
     def identity(self, passphrase: bytes | None) -> IdentityKey:

@@ -9,16 +9,18 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from sqlalchemy import Connection, Executable, TableClause, inspect
+from sqlalchemy import URL, Connection, Executable, TableClause, inspect
 
 from dpdpca_protocol.errors import DpdpcaError, IntegrityError, MessageError, UnavailableError, printable
 from dpdpca_runtime import sqlite
+from dpdpca_runtime.engine import RESTORE, DatabaseEngine
 
-RESTORE = sqlite.RESTORE
-"""What an operator does about a damaged database."""
+__all__ = ["RESTORE"]  # and what is defined here
 
+Place: TypeAlias = Path | URL
+"""Where a database is: a file of SQLite, or the address of a PostgreSQL database from `postgres_url`."""
 Observer = Callable[[str], None]
 Row = TypeVar("Row")
 Read = TypeVar("Read")
@@ -28,16 +30,23 @@ class Database:
     """A database and its connections.
 
     Args:
-        path: the file. `upgrade` creates it if it is missing.
+        place: where it is. `upgrade` creates a file that is missing.
         migrations: the folder of the schema's Alembic scripts.
+        role: the role that uses the database.
         observe: called with the name of every transaction that changed something.
+
+    Attributes:
+        place: names the database in errors, without a password.
     """
 
-    def __init__(self, path: Path, migrations: Path, observe: Observer = lambda name: None) -> None:
-        self.path = path
+    def __init__(
+        self, place: Place, migrations: Path, role: str, observe: Observer = lambda name: None
+    ) -> None:
         self._migrations = migrations
+        self._role = role
         self._observe = observe
-        self._store = sqlite.SqliteFile(path)
+        self._store = engine_at(place)
+        self.place = self._store.place
         self._engine = self._store.engine
         self._writer = threading.Lock()
         self._has_to_forget = True  # it is unknown what an earlier run left undone
@@ -51,7 +60,9 @@ class Database:
             name: the name of the operation, for metrics.
 
         Raises:
-            UnavailableError: `storage-full`, `storage-failing` or `busy`; nothing was changed.
+            UnavailableError: `storage-full`, `storage-failing` or `busy`; nothing was changed. The one
+                exception: if the connection to a server breaks during the commit, the change may have been
+                made, and a repeated request finds that.
             IntegrityError: `state-corrupt`.
         """
         with self._writer, self._store.writing() as connection:
@@ -65,10 +76,11 @@ class Database:
             yield connection
 
     def upgrade(self) -> None:
-        """Upgrades the schema to this version. Creates the file (mode 0600) if it is missing.
+        """Upgrades the schema to this version. Creates a file (mode 0600) if it is missing.
 
         Raises:
-            PolicyError: `newer-store`, a later version wrote the file.
+            PolicyError: `newer-store`, a later version wrote the database.
+            UsageError: `bad-settings`, the server is unfit, or another role uses the database.
             IntegrityError: `state-corrupt`, the file is damaged. If a search missed a row, finished work
                 would be repeated: the proxy would draw noise a second time.
         """
@@ -80,15 +92,17 @@ class Database:
                 from dpdpca_runtime.migrations import upgrade_schema
 
                 upgrade_schema(connection, self._migrations, present)
+            self._store.claim(connection, self._role)
 
     @property
     def has_to_forget(self) -> bool:
-        """Whether a file of the database may still contain deleted content."""
+        """Whether a file of the database may still contain deleted content that this program can remove."""
         return self._has_to_forget
 
     def forget_deleted(self) -> bool:
-        """Removes deleted content from every file of the database.
+        """Removes deleted content from every file of an SQLite database.
 
+        The files of a PostgreSQL server are out of reach: they keep deleted rows until they are overwritten.
         An active reader or a failing disk can prevent this for the moment. This raises no error; the caller
         must try again later.
 
@@ -97,11 +111,20 @@ class Database:
         """
         self._has_to_forget = True
         with self._writer, suppress(UnavailableError):
-            self._has_to_forget = not self._store.empty_log()
+            self._has_to_forget = not self._store.forget_deleted()
         return not self._has_to_forget
 
     def close(self) -> None:
         self._engine.dispose()
+
+
+def engine_at(place: Place) -> DatabaseEngine:
+    """The engine of a database."""
+    if isinstance(place, Path):
+        return sqlite.SqliteFile(place)
+    from dpdpca_runtime.postgres import Postgres
+
+    return Postgres(place)
 
 
 def newest_revision(migrations: Path) -> str:
@@ -117,9 +140,26 @@ def _revision(connection: Connection) -> str | None:
     return present
 
 
-def conditional_insert(table: TableClause) -> sqlite.Insert:
-    """An INSERT that can define what happens if the row already exists, which is not standard SQL."""
-    return sqlite.insert(table)
+def conditional_insert(connection: Connection, table: TableClause) -> Any:
+    """An INSERT that can define what happens if the row already exists, which is not standard SQL.
+
+    Both engines have the same `on_conflict_do_nothing` and `on_conflict_do_update`.
+    """
+    if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects.postgresql import insert
+    else:
+        from sqlalchemy.dialects.sqlite import insert  # type: ignore[assignment] # both are alike here
+    return insert(table)
+
+
+def seconds_now(connection: Connection) -> int:
+    """The clock of the database, in seconds since 1970: the same for all processes that use it."""
+    if connection.dialect.name == "postgresql":
+        from dpdpca_runtime.postgres import SECONDS
+    else:
+        from dpdpca_runtime.sqlite import SECONDS
+    seconds: int = connection.exec_driver_sql(SECONDS).scalar_one()
+    return seconds
 
 
 def change_one(connection: Connection, statement: Executable, conflict: DpdpcaError) -> None:
@@ -157,9 +197,9 @@ def readable(rows: Iterable[Row], read: Callable[[Row], Read]) -> tuple[list[Rea
     return made, damaged
 
 
-def rows_damaged(what: str, names: Iterable[object], place: Path) -> IntegrityError:
+def rows_damaged(what: str, names: Iterable[object], place: str) -> IntegrityError:
     """The error for rows that cannot be read. `what` is the kind of row; `names` are as stored."""
     listed = printable(", ".join(map(str, names)))
     return IntegrityError(
-        "state-corrupt", f"the stored rows of some {what} are damaged: {listed}", RESTORE, place=str(place)
+        "state-corrupt", f"the stored rows of some {what} are damaged: {listed}", RESTORE, place=place
     )

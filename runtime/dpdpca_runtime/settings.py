@@ -6,9 +6,9 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -19,6 +19,9 @@ from pydantic_settings import (
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.wire.address import is_loopback
 from dpdpca_runtime.home_folder import RoleName, home_folder
+
+if TYPE_CHECKING:
+    from dpdpca_runtime.database import Place  # commands that open no database do not load SQLAlchemy
 
 
 class ServiceSettings(BaseSettings):
@@ -40,6 +43,11 @@ class ServiceSettings(BaseSettings):
     tls_key: Path | None = Field(
         None, description="PEM file with the key of the certificate, without a passphrase."
     )
+    database: SecretStr | None = Field(
+        None,
+        description="Address of a PostgreSQL database, `postgresql://USER@HOST/NAME`, for the service to use "
+        "instead of the SQLite file in its home.",
+    )
     behind_tls: bool = Field(False, description="Whether a reverse proxy ends TLS in front of this listener.")
     log_level: str = Field(
         "INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Level of the service's own log lines."
@@ -58,6 +66,31 @@ class ServiceSettings(BaseSettings):
             return init_settings, env_settings
         path = Path(str(init_settings()["home"])) / cls.settings_file
         return init_settings, env_settings, InitSettingsSource(settings_cls, read_settings_file(path))
+
+    @field_validator("database")
+    @classmethod
+    def _check_database(cls, address: SecretStr | None) -> SecretStr | None:
+        if address is not None:
+            from dpdpca_runtime.postgres import postgres_url  # only services with PostgreSQL need its driver
+
+            try:
+                postgres_url(address.get_secret_value())
+            except UsageError as error:
+                where = f"the value comes from {cls.prefix()}DATABASE"
+                if cls.settings_file is not None:
+                    where += f" or from {cls.settings_file}"
+                raise UsageError(
+                    error.slug, f"database: {error.problem}", f"{error.next_step}; {where}"
+                ) from error
+        return address
+
+    def database_or(self, file: Path) -> "Place":
+        """Where the service's database is: at the address in the settings, else in `file`."""
+        if self.database is None:
+            return file
+        from dpdpca_runtime.postgres import postgres_url
+
+        return postgres_url(self.database.get_secret_value())
 
     @classmethod
     def prefix(cls) -> str:

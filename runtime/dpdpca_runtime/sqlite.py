@@ -11,18 +11,15 @@ from pathlib import Path
 from typing import Any, Final
 from weakref import WeakSet
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event
-from sqlalchemy import exc as sqlalchemy_errors
-from sqlalchemy.dialects.sqlite import Insert, insert
+from sqlalchemy import URL, Connection, create_engine, event
 
-from dpdpca_protocol.errors import DpdpcaError, IntegrityError, UnavailableError
+from dpdpca_protocol.errors import DpdpcaError, UnavailableError
+from dpdpca_runtime.engine import BUSY_SECONDS, DatabaseEngine, busy, refused_statement
 from dpdpca_runtime.files import close_to_others, make_private
 
-__all__ = ["RESTORE", "Insert", "SqliteFile", "insert"]
+SECONDS: Final = "SELECT CAST(strftime('%s', 'now') AS INTEGER)"
+"""The clock of the database, in seconds since 1970."""
 
-RESTORE: Final = "stop the service, keep a copy of its home, then restore the home from the newest backup"
-
-_BUSY_SECONDS = 20
 _CHECKPOINT_MILLISECONDS = 500
 _WRITING: Final = "dpdpca_writing"
 _BESIDE: Final = ("-wal", "-shm", "-journal")
@@ -32,7 +29,7 @@ _PRAGMAS: Final = (
     "synchronous=FULL",
     "foreign_keys=ON",
     "secure_delete=ON",
-    f"busy_timeout={_BUSY_SECONDS * 1000}",
+    f"busy_timeout={BUSY_SECONDS * 1000}",
     "trusted_schema=OFF",
 )
 _PASSING: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
@@ -73,17 +70,20 @@ class _Connection(sqlite3.Connection):
         self._reads.clear()
 
 
-class SqliteFile:
+class SqliteFile(DatabaseEngine):
     """A database file and the connections to it."""
+
+    driver_errors = sqlite3.Error
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.engine: Final[Engine] = create_engine(
+        self.place = str(path)
+        self.engine = create_engine(
             # The URL is built from parts, because ? and % in a path would be misread in a text.
             URL.create("sqlite", database=str(path.absolute())),
             pool_size=16,
             max_overflow=48,
-            connect_args={"timeout": _BUSY_SECONDS, "factory": _Connection},
+            connect_args={"timeout": BUSY_SECONDS, "factory": _Connection},
         )
         event.listen(self.engine, "connect", _prepare)
         event.listen(self.engine, "begin", _begin)
@@ -100,7 +100,10 @@ class SqliteFile:
         with self.reading() as connection:
             found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
         if found != "ok":
-            raise self._corrupt("is damaged")
+            raise self.corrupt("is damaged")
+
+    def claim(self, connection: Connection, role: str) -> None:
+        """The file is in the home of its role."""
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -116,13 +119,9 @@ class SqliteFile:
             with connection.begin():
                 yield connection
 
-    def empty_log(self) -> bool:
-        """Empties the write-ahead log. Returns whether the log was emptied; an active reader can prevent
-        this.
-
-        Raises:
-            UnavailableError, IntegrityError: see `errors_translated`.
-        """
+    def forget_deleted(self) -> bool:
+        """Empties the write-ahead log: the file itself has no deleted content. An active reader can prevent
+        this."""
         with self.errors_translated():
             raw = self.engine.raw_connection()
             try:
@@ -132,72 +131,35 @@ class SqliteFile:
                 try:
                     is_held_up, *_ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
                 finally:
-                    cursor.execute(f"PRAGMA busy_timeout={_BUSY_SECONDS * 1000}")
+                    cursor.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
             finally:
                 raw.close()
         return not is_held_up
 
-    @contextmanager
-    def errors_translated(self) -> Iterator[None]:
-        """Translates errors of the database into our own errors.
-
-        Raises:
-            UnavailableError: `storage-full`, `storage-failing` or `busy`.
-            IntegrityError: `state-corrupt`.
-        """
-        try:
-            yield
-        except IntegrityError as error:
-            error.place = error.place or str(self.path)  # errors in stored values are raised here
-            raise
-        except (sqlalchemy_errors.NoResultFound, sqlalchemy_errors.MultipleResultsFound) as error:
-            # A table and its index differ: the row was found a moment ago, or it exists twice.
-            raise self._corrupt("contradicts itself") from error
-        except sqlalchemy_errors.DBAPIError as error:
-            raise self._translated(error.orig) from error
-        except sqlite3.Error as error:
-            raise self._translated(error) from error
-        except sqlalchemy_errors.TimeoutError as error:
-            raise _busy("the database has no free connection") from error
-
-    def _translated(self, error: BaseException | None) -> DpdpcaError:
+    def translated(self, error: BaseException | None) -> DpdpcaError:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         _logger.error("database", extra={"count": code, "file": self.path})
-        place = str(self.path)
         if code == sqlite3.SQLITE_FULL:
             return UnavailableError(
                 "storage-full",
                 "the disk of the database is full",
                 "make room on the disk; nothing else is needed",
                 retry_after_seconds=60,
-                place=place,
+                place=self.place,
             )
         if code in _PASSING:
-            return _busy("the database is busy")
+            return busy("the database is busy")
         if code in _FAILING:
             return UnavailableError(
                 "storage-failing",
                 f"the database {_FAILING[code]}",
                 "check the disk, and the owner and mode of the file and its folder, then try again",
                 retry_after_seconds=60,
-                place=place,
+                place=self.place,
             )
         if code in _CORRUPT:
-            return self._corrupt(_CORRUPT[code])
-        return IntegrityError(
-            "state-corrupt",
-            "the database refused a statement",
-            "check that the database belongs to this role and is not damaged (sqlite3 FILE 'PRAGMA "
-            "integrity_check'); if both are true, report this as a bug",
-            place=place,
-        )
-
-    def _corrupt(self, how: str) -> IntegrityError:
-        return IntegrityError("state-corrupt", f"the database {how}", RESTORE, place=str(self.path))
-
-
-def _busy(problem: str) -> UnavailableError:
-    return UnavailableError("busy", problem, "try again", retry_after_seconds=2)
+            return self.corrupt(_CORRUPT[code])
+        return refused_statement(self.place, "sqlite3 FILE 'PRAGMA integrity_check'")
 
 
 def _prepare(connection: sqlite3.Connection, _record: Any) -> None:

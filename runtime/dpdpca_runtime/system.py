@@ -51,16 +51,3 @@ def terminate_group(process: subprocess.Popen[bytes], *, at_once: bool = False) 
             os.killpg(process.pid, signal.SIGKILL if at_once else signal.SIGTERM)
         else:
             process.kill()
-
-
-def may_be_running(process: int) -> bool:
-    """False only if certainly no process on this machine has this number."""
-    if sys.platform == "win32":
-        return True  # os.kill would end the process
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True

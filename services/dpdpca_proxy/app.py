@@ -100,6 +100,7 @@ def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
             watch.wake()
             await asyncio.to_thread(worker.close)
             await asyncio.wait(tasks, timeout=10)
+            jobs.close()
             proxy.database.close()
 
     app = FastAPI(

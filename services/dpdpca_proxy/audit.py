@@ -137,7 +137,7 @@ def check_before_step(proxy: Proxy, study: StudyId) -> None:
             except Exception as error:  # damage can cause any error
                 problem = error.problem if isinstance(error, DpdpcaError) else "it cannot be read"
                 raise IntegrityError(
-                    "state-corrupt", f"{what}: {problem}", RESTORE, place=str(proxy.database.path)
+                    "state-corrupt", f"{what}: {problem}", RESTORE, place=proxy.database.place
                 ) from error
 
 

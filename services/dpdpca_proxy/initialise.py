@@ -39,7 +39,7 @@ def initialise(
         read_text(name, "the name", 200)
     settings = load_settings(home, name=name, url=url, passphrase_file=passphrase_file)
     _ = settings.address  # the given address, or that of a listener on this machine
-    files = key_files(settings.home)
+    files = key_files(settings)
     if files.exist:
         passphrase = passphrase_of(settings)
     else:

@@ -14,6 +14,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from sqlalchemy import Connection
+
 from dpdpca_protocol.errors import (
     ConflictError,
     CryptographicError,
@@ -110,6 +112,10 @@ class Jobs:
         thread."""
         for bell in self._bells:
             bell.set()
+
+    def close(self) -> None:
+        """Call this when `run` has ended."""
+        self._leases.close()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Works until `stopping` is set.
@@ -342,7 +348,7 @@ class Jobs:
         products = self._worker.call(multiply_chunks, files, wanted)
         with proxy.database.transaction("store product") as connection:
             there = product_digests(connection, study)
-            if self._is_unchanged(connection, row):
+            if self._may_commit(connection, row):
                 for (position, _), digest in zip(wanted, products, strict=True):
                     if position not in there:
                         insert_product(connection, study, position, digest)
@@ -353,7 +359,7 @@ class Jobs:
         assert row.cohort_digest is not None
         challenge = CountChallenge(study, row.cohort_digest, ciphertext).sign(proxy.key_of(study))
         with proxy.database.transaction("ask count") as connection:
-            if self._is_unchanged(connection, row) and load_blob(connection, study, "challenge") is None:
+            if self._may_commit(connection, row) and load_blob(connection, study, "challenge") is None:
                 check_distance(connection, row)
                 set_study(connection, load_study(connection, study), challenge=challenge.encoded)
 
@@ -363,13 +369,13 @@ class Jobs:
         token = self._worker.call(draw, self._files(study), figures, row.records)
         with proxy.database.transaction("draw noise") as connection:
             now = proxy.now()
-            if self._is_unchanged(connection, row) and find_draw(connection, study) is None:
+            if self._may_commit(connection, row) and find_draw(connection, study) is None:
                 check_distance(connection, row)
                 insert_draw(connection, study, token, now)
                 append_entry(connection, DRAW, Digest.of(bytes.fromhex(token)), now)
                 set_study(connection, load_study(connection, study), noise_drawn_at=now)
                 return
-        # Another process drew noise first, and the study uses that noise.
+        # Another process drew noise first, or took over the study. The noise of that process counts.
         proxy.files.remove(draw_name(study, token))
 
     def _release(self, row: StudyRow, products: list[str], token: str) -> None:
@@ -390,7 +396,7 @@ class Jobs:
         with proxy.database.transaction("store release") as connection:
             now = proxy.now()
             present = load_study(connection, study)
-            if not self._is_unchanged(connection, row):
+            if not self._may_commit(connection, row):
                 return
             members = frozen_cohort(connection, study)
             assert present.cohort_digest is not None
@@ -429,8 +435,12 @@ class Jobs:
         except DpdpcaError:
             return True
 
+    def _may_commit(self, connection: Connection, row: StudyRow) -> bool:
+        """Whether the result of a step counts: no other process took the study or advanced it meanwhile."""
+        return self._leases.is_held(connection, row.study) and self._is_unchanged(connection, row)
+
     @staticmethod
-    def _is_unchanged(connection: Any, row: StudyRow) -> bool:
+    def _is_unchanged(connection: Connection, row: StudyRow) -> bool:
         """Whether the study is as it was when the step began. The result for a changed study is dropped."""
         return load_study(connection, row.study).state is row.state
 

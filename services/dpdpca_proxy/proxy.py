@@ -37,7 +37,7 @@ from dpdpca_proxy.store.releases import find_data_key
 from dpdpca_proxy.store.studies import load_blob, load_study
 from dpdpca_proxy.store.witness import Witness
 from dpdpca_runtime.asgi.observe import Metrics
-from dpdpca_runtime.database import RESTORE, as_written
+from dpdpca_runtime.database import RESTORE, Place, as_written
 from dpdpca_runtime.evidence import kept_manifests
 from dpdpca_runtime.files import private_dir
 from dpdpca_runtime.identity_files import IdentityFiles, IdentityKeys
@@ -134,7 +134,7 @@ class Proxy:
                 "state-corrupt",
                 "the stored key of a study's shares is damaged",
                 RESTORE,
-                place=str(self.database.path),
+                place=self.database.place,
             ) from error
 
 
@@ -146,15 +146,19 @@ def system_clock() -> datetime:
     return datetime.now(UTC)
 
 
-def key_files(home: Path) -> IdentityFiles:
-    """The key files of the proxy in `home`. The keys must include every key of the proxy that a stored
-    manifest names."""
+def key_files(settings: Settings) -> IdentityFiles:
+    """The key files in the proxy's home. The keys must include every key of the proxy that a stored manifest
+    names."""
 
     def named() -> frozenset[PartyId]:
-        manifests = kept_manifests(home / DATABASE_FILE)
+        manifests = kept_manifests(_database_of(settings))
         return frozenset(PartyId.of(bytes.fromhex(each.body["proxy"]["ed25519"])) for each in manifests)
 
-    return IdentityFiles(home, named, role="proxy")
+    return IdentityFiles(settings.home, named, role="proxy")
+
+
+def _database_of(settings: Settings) -> Place:
+    return settings.database_or(settings.home / DATABASE_FILE)
 
 
 def make_home(settings: Settings, passphrase: bytes | None = None) -> bool:
@@ -169,11 +173,11 @@ def make_home(settings: Settings, passphrase: bytes | None = None) -> bool:
     """
     home = private_dir(settings.home)
     private_dir(home / FILES_FOLDER)
-    files = key_files(home)
+    files = key_files(settings)
     fresh = not files.exist
     if fresh:
         files.create(passphrase)
-    database = ProxyDatabase(home / DATABASE_FILE)
+    database = ProxyDatabase(_database_of(settings))
     database.upgrade()
     database.close()
     return fresh
@@ -204,7 +208,7 @@ def open_proxy(
         CryptographicError: `unfit-sealing-key`, the keys come from an earlier version.
     """
     home = settings.home
-    files = key_files(home)
+    files = key_files(settings)
     if not files.exist:
         raise NotFoundError(
             "not-initialised", f"there is no proxy in {home}", "create a proxy with: dpdpca proxy init"
@@ -222,7 +226,7 @@ def open_proxy(
         return _load_signer(database, study)
 
     database = ProxyDatabase(
-        home / DATABASE_FILE,
+        _database_of(settings),
         lambda name: counted.count("dpdpca_transactions_total", transaction=name),
         Witness(settings.witness_path),
     )
@@ -249,7 +253,7 @@ def passphrase_of(settings: Settings) -> bytes | None:
 
     If the keys need a passphrase and the settings name no file, the program asks for it at the terminal.
     """
-    return unlock(key_files(settings.home), settings.passphrase_file, f"{PREFIX}PASSPHRASE_FILE")
+    return unlock(key_files(settings), settings.passphrase_file, f"{PREFIX}PASSPHRASE_FILE")
 
 
 def _load_terms(database: ProxyDatabase, study: StudyId) -> StudyTerms:
@@ -262,7 +266,7 @@ def _load_terms(database: ProxyDatabase, study: StudyId) -> StudyTerms:
             "state-corrupt",
             f"this version refuses the terms of a stored study: {error.problem}",
             "go back to the version that opened the study, or cancel the study",
-            place=str(database.path),
+            place=database.place,
         ) from error
     return StudyTerms(manifest, suite_of(manifest))
 
@@ -285,7 +289,7 @@ def _load_manifest(database: ProxyDatabase, study: StudyId) -> Statement:
     except (MessageError, AuthenticationError):
         pass
     raise IntegrityError(
-        "state-corrupt", "the stored manifest of a study is damaged", RESTORE, place=str(database.path)
+        "state-corrupt", "the stored manifest of a study is damaged", RESTORE, place=database.place
     )
 
 

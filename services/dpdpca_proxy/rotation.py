@@ -121,7 +121,7 @@ def rotate_proxy(home: Path | None, now: datetime) -> IdentityKeys:
         NotFoundError: `not-initialised`.
     """
     settings = load_settings(home)
-    files = key_files(settings.home)
+    files = key_files(settings)
     if not files.exist:
         raise NotFoundError(
             "not-initialised", f"there is no proxy in {settings.home}", "run: dpdpca proxy init"

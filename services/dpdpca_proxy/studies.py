@@ -304,7 +304,7 @@ def check_all_readable(proxy: Proxy) -> None:
     with proxy.database.reading("are all studies readable") as connection:
         unread = list_readable(connection).unread
     if unread:
-        raise rows_damaged("studies", unread, proxy.database.path)
+        raise rows_damaged("studies", unread, proxy.database.place)
 
 
 def detail(proxy: Proxy, caller: PartyRow, study: StudyId) -> dict[str, Any]:

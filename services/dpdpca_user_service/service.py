@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
-from pathlib import Path
 
-from dpdpca_protocol.errors import IntegrityError
+from dpdpca_protocol.errors import IntegrityError, UsageError
 from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules
 from dpdpca_protocol.terms.parties import Party
 from dpdpca_protocol.terms.signed_manifest import parse_manifest, suite_of
@@ -140,11 +139,21 @@ def open_service(
     Raises:
         NotFoundError: `not-initialised`.
         AuthenticationError: the passphrase is wrong or missing.
+        UsageError: `bad-settings`, a database server would receive secret keys without a seal.
     """
-    home = UserHome(settings.home)
+    place = settings.database_or(settings.home / DATABASE_FILE)
+    home = UserHome(settings.home, place)
     passphrase = passphrase_of(home, settings.passphrase_file)
     keys = home.keys(passphrase)
-    database = service_database(_database_path(settings.home))
+    if settings.database is not None and passphrase is None:
+        raise UsageError(
+            "bad-settings",
+            "the secret keys of studies would reach the database server without a seal, because the keys of "
+            "this home have no passphrase",
+            "make the home with a passphrase, or leave the database in the home",
+        )
+    private_dir(settings.home)
+    database = service_database(place)
     database.upgrade()
     database.forget_deleted()
     store = StudyStore(database)
@@ -182,7 +191,3 @@ def open_service(
         model_of=model_of,
         wake=wake,
     )
-
-
-def _database_path(home: Path) -> Path:
-    return private_dir(home) / DATABASE_FILE

@@ -122,7 +122,7 @@ def _ours(service: UserService) -> Iterator[None]:
             "state-corrupt",
             "the stored release was valid on arrival, but is damaged now",
             "restore the whole home folder from a backup",
-            place=str(service.store.database.path),
+            place=service.store.database.place,
         ) from error
 
 

@@ -295,7 +295,8 @@ def is_over(act: Act, passed: list[Point]) -> bool:
     """Whether nothing more comes of it, in the background either."""
     names = Counter(point.name for point in passed)
     with act.world.proxy.database.reading("test: lease") as connection:
-        is_free = find_lease(connection, act.study.study) is None
+        lease = find_lease(connection, act.study.study)
+        is_free = lease is None or lease.is_free
     return is_free and act.is_settled() and 0 < names["answer"] == names["answered"]
 
 

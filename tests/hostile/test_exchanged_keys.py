@@ -20,6 +20,7 @@ from dpdpca_owner.home import OwnerHome
 from dpdpca_protocol.errors import IntegrityError
 from dpdpca_protocol.wire.signing import Identity
 from dpdpca_proxy.proxy import key_files
+from dpdpca_proxy.settings import load_settings
 from dpdpca_runtime.identity_files import IdentityFiles
 from dpdpca_user.home import UserHome
 from dpdpca_user_service.store.studies import StudyRow
@@ -50,7 +51,7 @@ class Acted:
         home = self.home(role)
         if role == "owner":
             return OwnerHome(home, self.folder / "witness").keys
-        return key_files(home) if role == "proxy" else UserHome(home).key_files
+        return key_files(load_settings(home)) if role == "proxy" else UserHome(home).key_files
 
     def public(self, role: str) -> Identity:
         return self.files(role).load(None).current.public

@@ -4,8 +4,9 @@ Each test has a federation of its own, for it stops what others would be using.
 """
 
 import json
-import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -22,9 +23,9 @@ from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.study import StudyState
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.signing import verify_statement
+from dpdpca_proxy.leases import StudyLeases
 from dpdpca_proxy.proxy import open_proxy
 from dpdpca_proxy.settings import load_settings
-from dpdpca_proxy.store.leases import find_lease, remove_lease, set_lease
 from dpdpca_runtime.http.client import ProxyClient
 
 SLOW_POLL_SECONDS = 4.0
@@ -105,13 +106,21 @@ class Restarts:
 @contextmanager
 def nobody_works_on(federation: Federation, study: StudyId) -> Iterator[None]:
     """By a lease of this process, as if it served the same home: so a state that passes at once stays."""
-    proxy = open_proxy(load_settings(federation.proxy_home))
-    holder, until = f"{os.getpid()}-test", int(proxy.now().timestamp()) + 600
-    with proxy.database.transaction("test: take lease") as connection:
-        set_lease(connection, study, holder, until, find_lease(connection, study))
-    yield
-    with proxy.database.transaction("test: give back lease") as connection:
-        remove_lease(connection, study, holder)
+    leases, over = StudyLeases(open_proxy(load_settings(federation.proxy_home))), threading.Event()
+    assert leases.take(study)
+
+    def renew() -> None:
+        while not over.wait(1):
+            leases.renew()
+
+    with ThreadPoolExecutor(1) as pool:
+        renewing = pool.submit(renew)
+        try:
+            yield
+        finally:
+            over.set()
+        renewing.result()
+    leases.give_back(study)
 
 
 @pytest.mark.nightly

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from http_message_signatures import HTTPMessageSigner, HTTPSignatureKeyResolver, algorithms
 
-from dpdpca_protocol.errors import AuthenticationError, MessageError
+from dpdpca_protocol.errors import AuthenticationError, MessageError, UnavailableError
 from dpdpca_protocol.wire.address import parse_address
 from dpdpca_protocol.wire.http import SIGNED_BODY_COMPONENTS, SIGNED_COMPONENTS
 from dpdpca_protocol.wire.identifiers import PartyId
@@ -112,6 +112,14 @@ def test_every_bit_of_the_signature_matters() -> None:
 
 def test_an_unknown_key_is_told_apart() -> None:
     assert refusal(head_of(signed(IdentityKey.generate()))).slug == "unknown-key"
+
+
+def test_a_database_that_does_not_answer_makes_no_signature_wrong() -> None:
+    def fail(_party: PartyId) -> bytes | None:
+        raise UnavailableError("busy", "the database is busy", retry_after_seconds=2)
+
+    with pytest.raises(UnavailableError, match="the database is busy"):
+        SignatureVerifier(ADDRESSES, fail).verify_head(head_of(signed()), NOW)
 
 
 @pytest.mark.parametrize("seconds", [301, -301, 600, -600, 10**9])

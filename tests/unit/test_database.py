@@ -35,7 +35,7 @@ def impatient(connection: sqlite3.Connection, *_: object) -> None:
 
 def test_a_database_that_another_process_writes_is_busy(database: Database) -> None:
     event.listen(database._engine, "checkout", impatient)
-    with closing(sqlite3.connect(database.path, isolation_level=None)) as other:
+    with closing(sqlite3.connect(database.place, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(UnavailableError) as refused, database.transaction("wait"):
             pass
@@ -94,7 +94,7 @@ def test_a_read_that_was_broken_off_leaves_no_old_view(database: Database) -> No
     with database.reading("break off") as connection:
         rows = values(connection)
         assert rows.fetchone() == ("a",)
-    with closing(sqlite3.connect(database.path)) as other, other:
+    with closing(sqlite3.connect(database.place)) as other, other:
         other.execute("UPDATE kept SET value = 'd' WHERE value = 'a'")
     with database.reading("read again") as connection:
         assert values(connection).scalars().all() == ["b", "c", "d"]
@@ -110,7 +110,7 @@ def test_a_reader_only_delays_that_what_was_deleted_is_gone(database: Database) 
         connection.exec_driver_sql("CREATE TABLE t AS SELECT 'deleted content' AS x")
     with database.transaction("delete") as connection:
         connection.exec_driver_sql("UPDATE t SET x = ''")
-    log = database.path.with_name(f"{database.path.name}-wal")
+    file, log = Path(database.place), Path(f"{database.place}-wal")
     with database.reading("read") as connection:
         connection.exec_driver_sql("SELECT * FROM t").all()
         assert not database.forget_deleted()
@@ -118,7 +118,7 @@ def test_a_reader_only_delays_that_what_was_deleted_is_gone(database: Database) 
         assert b"deleted content" in log.read_bytes()
     assert database.forget_deleted()
     assert not database.has_to_forget
-    assert b"deleted content" not in log.read_bytes() + database.path.read_bytes()
+    assert b"deleted content" not in log.read_bytes() + file.read_bytes()
 
 
 def test_a_reader_does_not_hold_up_a_cancellation(world: ProxyWorld) -> None:

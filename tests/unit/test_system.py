@@ -13,7 +13,6 @@ from dpdpca_runtime.asgi.loop import EdgeLoop, on_stop_signal
 from dpdpca_runtime.system import (
     detached_from_terminal,
     lower_priority,
-    may_be_running,
     optional_module,
     terminate_group,
 )
@@ -22,18 +21,6 @@ from dpdpca_runtime.system import (
 def test_a_module_that_is_not_there_is_none() -> None:
     assert optional_module("errno") is __import__("errno")
     assert optional_module("winreg") is None
-
-
-def test_a_process_that_has_ended_is_known_to_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    assert may_be_running(os.getpid())
-    assert may_be_running(1)
-    assert not may_be_running(ended.pid)
-    # There os.kill(…, 0) would end the process: nobody asks, and a lease runs out by itself.
-    monkeypatch.setattr(sys, "platform", "win32")
-    monkeypatch.delattr(os, "kill")
-    assert may_be_running(ended.pid)
 
 
 def test_ctrl_c_is_kept_from_children_on_each_system(monkeypatch: pytest.MonkeyPatch) -> None:

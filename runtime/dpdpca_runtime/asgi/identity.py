@@ -26,7 +26,7 @@ from http_message_signatures import (
 from http_message_signatures.exceptions import HTTPMessageSignaturesException
 from starlette.requests import Request
 
-from dpdpca_protocol.errors import AuthenticationError, MessageError
+from dpdpca_protocol.errors import AuthenticationError, DpdpcaError, MessageError
 from dpdpca_protocol.wire.address import Address
 from dpdpca_protocol.wire.http import (
     CARRIED_TAG,
@@ -118,6 +118,7 @@ class SignatureVerifier:
         Raises:
             MessageError: `malformed`, there is no usable host.
             AuthenticationError: `wrong-address`, `bad-signature`, `stale-request`, `unknown-key`.
+            DpdpcaError: the key could not be looked up.
         """
         arrived = self._addresses.arrived_at(head.lines("host"))
         message, keys = _Message(head, arrived), _KeyResolver(self._find_key)
@@ -126,6 +127,8 @@ class SignatureVerifier:
         try:
             result = _verify(head, message, verifier)
         except (HTTPMessageSignaturesException, ValueError) as error:
+            if keys.failure is not None:
+                raise keys.failure from error
             if keys.unknown:
                 raise AuthenticationError(
                     "unknown-key", "no party is enrolled with this key", "enrol first"
@@ -198,13 +201,19 @@ class _KeyResolver(HTTPSignatureKeyResolver):
         self._find_key = find_key
         self.party: PartyId | None = None
         self.unknown = False
+        self.failure: DpdpcaError | None = None
+        """Of the last search. The library would call the signature wrong."""
 
     def resolve_public_key(self, key_id: str) -> Ed25519PublicKey | None:
         try:
             self.party = PartyId.parse(key_id)
         except MessageError:
             return None
-        raw = self._find_key(self.party)
+        try:
+            raw = self._find_key(self.party)
+        except DpdpcaError as error:
+            self.failure = error
+            raise
         self.unknown = raw is None
         return None if raw is None else Ed25519PublicKey.from_public_bytes(raw)
 

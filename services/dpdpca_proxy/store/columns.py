@@ -4,18 +4,19 @@ use."""
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Dialect, String
+from sqlalchemy import Dialect
 from sqlalchemy.types import TypeDecorator
 
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_runtime.database import as_written
+from dpdpca_runtime.engine import words
 
 
 class _DigestColumn(TypeDecorator[Any]):
     """64 lower-case hex digits in the database, a `Digest` (or a subclass) in Python."""
 
-    impl = String(64)
+    impl = words(64)
     cache_ok = True
     kind: type[Digest] = Digest
 
@@ -44,7 +45,7 @@ class PartyColumn(_DigestColumn):
 class TimeColumn(TypeDecorator[datetime]):
     """RFC 3339 UTC in whole seconds. This text form sorts by time and is the same as in messages."""
 
-    impl = String(20)
+    impl = words(20)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from dpdpca_protocol.errors import DpdpcaError, UnavailableError
 from dpdpca_proxy.store.log import check_holds, last_mark, take_written
 from dpdpca_proxy.store.witness import Mark, Witness
-from dpdpca_runtime.database import Database, Observer
+from dpdpca_runtime.database import Database, Observer, Place
 
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _STORAGE_SLUGS: Final = frozenset({"storage-full", "storage-failing"})
@@ -24,15 +24,15 @@ class ProxyDatabase(Database):
     """A `Database` with the proxy's schema and its witness.
 
     Args:
-        path: the file. `upgrade` creates it if it is missing.
+        place: where it is. `upgrade` creates a file that is missing.
         observe: called with the name of every transaction that changed something.
         witness: remembers the newest log entry; if None, nothing remembers it.
     """
 
     def __init__(
-        self, path: Path, observe: Observer = lambda name: None, witness: Witness | None = None
+        self, place: Place, observe: Observer = lambda name: None, witness: Witness | None = None
     ) -> None:
-        super().__init__(path, _MIGRATIONS, observe)
+        super().__init__(place, _MIGRATIONS, "proxy", observe)
         self._witness = witness
         self.trouble: str | None = None
         """The reason why the last write failed, if the storage caused it; None after a successful write."""
@@ -46,9 +46,9 @@ class ProxyDatabase(Database):
             accepting_loss: continues although the witness has seen more than the database contains.
 
         Raises:
-            UnavailableError: `storage-full`, `storage-failing` or `busy`; nothing was changed. The one
-                exception: if only the update of the witness failed, the change was made, and a repeated
-                request finds that.
+            UnavailableError: `storage-full`, `storage-failing` or `busy`; nothing was changed. The two
+                exceptions: only the update of the witness failed, or the connection to a server broke during
+                the commit. The change was, or may have been, made, and a repeated request finds that.
             ConflictError: `generation-mismatch`; nothing was changed.
             IntegrityError: `state-corrupt`.
         """

@@ -154,17 +154,16 @@ def keys_of_party(connection: Connection, party: PartyId) -> frozenset[PartyId]:
 
 def insert_nonce(connection: Connection, party: PartyId, nonce: str, seen_at: int) -> bool:
     """Whether the nonce is new for this party. A new nonce is stored."""
-    result = connection.execute(
-        conditional_insert(nonces).values(party=party, nonce=nonce, seen_at=seen_at).on_conflict_do_nothing()
-    )
-    return result.rowcount == 1
+    row = conditional_insert(connection, nonces).values(party=party, nonce=nonce, seen_at=seen_at)
+    counted = {"preserve_rowcount": True}  # SQLAlchemy does not always keep it for an INSERT
+    return connection.execute(row.on_conflict_do_nothing(), execution_options=counted).rowcount == 1
 
 
 def forget_nonces(connection: Connection, before: int) -> None:
     """Deletes the nonces that were seen before this second, and records the second."""
     connection.execute(delete(nonces).where(nonces.c.seen_at < before))
     connection.execute(
-        conditional_insert(forgotten)
+        conditional_insert(connection, forgotten)
         .values(only=1, before=before)
         .on_conflict_do_update(index_elements=["only"], set_={"before": before})
     )

@@ -10,17 +10,16 @@ from sqlalchemy import (
     Column,
     ForeignKey,
     Index,
-    Integer,
     LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
-    String,
     Table,
     UniqueConstraint,
 )
 
 from dpdpca_protocol.wire.kem import KEM_KEY_BYTES
 from dpdpca_proxy.store.columns import DigestColumn, PartyColumn, StudyColumn, TimeColumn
+from dpdpca_runtime.engine import WHOLE_NUMBER, words
 
 metadata = MetaData()
 
@@ -28,8 +27,8 @@ invitations = Table(
     "invitations",
     metadata,
     Column("token_digest", DigestColumn, primary_key=True),  # SHA-256 of the token, which is not stored
-    Column("role", String(8), nullable=False),
-    Column("name", String(200), nullable=False),
+    Column("role", words(8), nullable=False),
+    Column("name", words(200), nullable=False),
     Column("created_at", TimeColumn, nullable=False),
     Column("expires_at", TimeColumn, nullable=False),
     Column("used_at", TimeColumn),
@@ -41,8 +40,8 @@ parties = Table(
     "parties",
     metadata,
     Column("party", PartyColumn, primary_key=True),
-    Column("role", String(8), nullable=False),
-    Column("name", String(200), nullable=False),  # the operator's name for it, from the invitation
+    Column("role", words(8), nullable=False),
+    Column("name", words(200), nullable=False),  # the operator's name for it, from the invitation
     Column("ed25519", LargeBinary(32), nullable=False),
     Column("kem", LargeBinary(KEM_KEY_BYTES)),  # NULL: a data user, or keys from an earlier version
     Column("enrolment", LargeBinary, nullable=False),  # the self-signed statement, or that of the rotation
@@ -55,7 +54,7 @@ rotations = Table(
     metadata,
     Column("party", PartyColumn, ForeignKey("parties.party"), nullable=False),  # whose key was replaced
     Column("successor", PartyColumn, ForeignKey("parties.party"), nullable=False),
-    Column("version", Integer, nullable=False),
+    Column("version", WHOLE_NUMBER, nullable=False),
     Column("statement", LargeBinary, nullable=False),  # signed by both keys
     PrimaryKeyConstraint("party", name="one_key_one_successor"),
     UniqueConstraint("successor", name="one_key_one_predecessor"),
@@ -65,8 +64,8 @@ nonces = Table(
     "nonces",
     metadata,
     Column("party", PartyColumn, nullable=False),
-    Column("nonce", String(32), nullable=False),
-    Column("seen_at", Integer, nullable=False),  # seconds since 1970
+    Column("nonce", words(32), nullable=False),
+    Column("seen_at", WHOLE_NUMBER, nullable=False),  # seconds since 1970
     PrimaryKeyConstraint("party", "nonce", name="nonce_used_once"),
     Index("nonces_by_age", "seen_at"),
 )
@@ -78,33 +77,33 @@ studies = Table(
     Column("user", PartyColumn, ForeignKey("parties.party"), nullable=False),
     Column("manifest", LargeBinary, nullable=False),  # the signed statement, as received
     Column("modulus_digest", DigestColumn, nullable=False),
-    Column("title", String(200), nullable=False),
-    Column("release_kind", String(8), nullable=False),  # as in migration 0001; SQLite ignores the length
-    Column("closing", String(16), nullable=False),
+    Column("title", words(200), nullable=False),
+    Column("release_kind", words(8), nullable=False),
+    Column("closing", words(16), nullable=False),
     Column("closes_at", TimeColumn, nullable=False),
-    Column("epsilon", String(64), nullable=False),
-    Column("delta", String(64), nullable=False),
-    Column("share_bytes", Integer, nullable=False),
-    Column("min_owners", Integer, nullable=False),
-    Column("max_owners", Integer, nullable=False),
-    Column("cohort_distance", Integer, nullable=False),
+    Column("epsilon", words(64), nullable=False),
+    Column("delta", words(64), nullable=False),
+    Column("share_bytes", WHOLE_NUMBER, nullable=False),
+    Column("min_owners", WHOLE_NUMBER, nullable=False),
+    Column("max_owners", WHOLE_NUMBER, nullable=False),
+    Column("cohort_distance", WHOLE_NUMBER, nullable=False),
     Column("created_at", TimeColumn, nullable=False),
     # changed by conditional writes
-    Column("state", String(10), nullable=False),
-    Column("revision", Integer, nullable=False),  # rises with every visible change
+    Column("state", words(10), nullable=False),
+    Column("revision", WHOLE_NUMBER, nullable=False),  # rises with every visible change
     Column("closed_at", TimeColumn),
     Column("cohort_digest", DigestColumn),
     Column("noise_drawn_at", TimeColumn),
     Column("challenge", LargeBinary),  # E[N] as a signed statement, committed before it is first served
     Column("answer", LargeBinary),
-    Column("records", Integer),  # N, proved; masked releases only
+    Column("records", WHOLE_NUMBER),  # N, proved; masked releases only
     Column("release", LargeBinary),  # the signed statement of the finished release
-    Column("release_folder", String(32)),
+    Column("release_folder", words(32)),
     Column("released_at", TimeColumn),
     Column("opened", LargeBinary),  # statement of the data user: which release it opens
     Column("cancel", LargeBinary),  # statement of the data user
-    Column("failure", String(64)),
-    Column("failure_detail", String(400)),
+    Column("failure", words(64)),
+    Column("failure_detail", words(400)),
     UniqueConstraint("modulus_digest", name="one_modulus_one_study"),
     Index("studies_by_state", "state"),
 )
@@ -123,9 +122,11 @@ shares = Table(
     Column("study", StudyColumn, ForeignKey("studies.study"), nullable=False),
     Column("owner", PartyColumn, ForeignKey("parties.party"), nullable=False),
     # changed by conditional writes
-    Column("state", String(10), nullable=False),
-    Column("signed_version", Integer, nullable=False),  # of the last statement accepted; 0 before the first
-    Column("upload_version", Integer),  # the version whose chunks are arriving
+    Column("state", words(10), nullable=False),
+    Column(
+        "signed_version", WHOLE_NUMBER, nullable=False
+    ),  # of the last statement accepted; 0 before the first
+    Column("upload_version", WHOLE_NUMBER),  # the version whose chunks are arriving
     PrimaryKeyConstraint("study", "owner", name="one_share_one_owner"),
 )
 
@@ -134,8 +135,8 @@ statements = Table(
     metadata,
     Column("study", StudyColumn, ForeignKey("studies.study"), nullable=False),
     Column("owner", PartyColumn, ForeignKey("parties.party"), nullable=False),
-    Column("version", Integer, nullable=False),
-    Column("subject", String(10), nullable=False),  # share or withdrawal
+    Column("version", WHOLE_NUMBER, nullable=False),
+    Column("subject", words(10), nullable=False),  # share or withdrawal
     Column("digest", DigestColumn, nullable=False),
     Column("statement", LargeBinary, nullable=False),
     Column("receipt", LargeBinary, nullable=False),
@@ -157,8 +158,8 @@ chunks = Table(
     metadata,
     Column("study", StudyColumn, ForeignKey("studies.study"), nullable=False),
     Column("owner", PartyColumn, ForeignKey("parties.party"), nullable=False),
-    Column("version", Integer, nullable=False),
-    Column("position", Integer, nullable=False),
+    Column("version", WHOLE_NUMBER, nullable=False),
+    Column("position", WHOLE_NUMBER, nullable=False),
     Column("digest", DigestColumn, nullable=False),
     Column("copy_mark", DigestColumn, nullable=False),  # keyed hash of the ciphertexts, without the salt
     PrimaryKeyConstraint("study", "owner", "version", "position", name="one_place_one_chunk"),
@@ -169,7 +170,7 @@ cohort = Table(
     metadata,
     Column("study", StudyColumn, ForeignKey("studies.study"), nullable=False),
     Column("owner", PartyColumn, ForeignKey("parties.party"), nullable=False),
-    Column("version", Integer, nullable=False),
+    Column("version", WHOLE_NUMBER, nullable=False),
     Column("statement_digest", DigestColumn, nullable=False),
     PrimaryKeyConstraint("study", "owner", name="owner_counts_once"),
 )
@@ -178,7 +179,7 @@ aggregate_chunks = Table(
     "aggregate_chunks",
     metadata,
     Column("study", StudyColumn, ForeignKey("studies.study"), nullable=False),
-    Column("position", Integer, nullable=False),
+    Column("position", WHOLE_NUMBER, nullable=False),
     Column("digest", DigestColumn, nullable=False),
     PrimaryKeyConstraint("study", "position", name="one_place_one_product"),
 )
@@ -188,7 +189,7 @@ draws = Table(
     metadata,
     Column("study", StudyColumn, ForeignKey("studies.study"), primary_key=True),  # one study, one noise
     Column(
-        "token", String(32), nullable=False
+        "token", words(32), nullable=False
     ),  # part of the file's name; not a digest, because noise can be guessed
     Column("drawn_at", TimeColumn, nullable=False),
 )
@@ -204,7 +205,7 @@ release_chunks = Table(
     "release_chunks",
     metadata,
     Column("study", StudyColumn, ForeignKey("studies.study"), nullable=False),
-    Column("position", Integer, nullable=False),
+    Column("position", WHOLE_NUMBER, nullable=False),
     Column("digest", DigestColumn, nullable=False),
     PrimaryKeyConstraint("study", "position", name="one_place_one_release_chunk"),
 )
@@ -221,8 +222,8 @@ events = Table(
     "events",
     metadata,
     Column("study", StudyColumn, ForeignKey("studies.study"), nullable=False),
-    Column("position", Integer, nullable=False),
-    Column("kind", String(16), nullable=False),
+    Column("position", WHOLE_NUMBER, nullable=False),
+    Column("kind", words(16), nullable=False),
     Column("time", TimeColumn, nullable=False),
     Column("digest", DigestColumn, nullable=False),
     Column("statement", LargeBinary, nullable=False),
@@ -233,7 +234,7 @@ study_features = Table(
     "study_features",
     metadata,
     Column("study", StudyColumn, ForeignKey("studies.study"), nullable=False),
-    Column("name", String(200), nullable=False),  # as names are compared
+    Column("name", words(200), nullable=False),  # as names are compared
     PrimaryKeyConstraint("study", "name", name="one_study_one_feature"),
     Index("studies_by_feature", "name"),
 )
@@ -243,7 +244,7 @@ contradictions = Table(
     metadata,
     Column("study", StudyColumn, ForeignKey("studies.study"), nullable=False),
     Column("owner", PartyColumn, ForeignKey("parties.party"), nullable=False),
-    Column("version", Integer, nullable=False),
+    Column("version", WHOLE_NUMBER, nullable=False),
     Column("digest", DigestColumn, nullable=False),
     Column("statement", LargeBinary, nullable=False),  # signed, refused, and kept as evidence
     Column("time", TimeColumn, nullable=False),
@@ -254,25 +255,26 @@ leases = Table(
     "leases",
     metadata,
     Column("study", StudyColumn, ForeignKey("studies.study"), primary_key=True),  # one study, one worker
-    Column("holder", String(40), nullable=False),
-    Column("until", Integer, nullable=False),  # seconds since 1970
+    Column("holder", words(40), nullable=False),
+    Column("until", WHOLE_NUMBER, nullable=False),  # seconds since 1970, by the database's clock; 0: free
+    Column("number", WHOLE_NUMBER, nullable=False),  # rises whenever the study is taken
 )
 
 forgotten = Table(
     "forgotten",
     metadata,
-    Column("only", Integer, primary_key=True),
-    Column("before", Integer, nullable=False),  # nonces seen before this second were deleted
-    CheckConstraint("only = 1", name="one_memory"),
+    Column("only", WHOLE_NUMBER, primary_key=True, autoincrement=False),
+    Column("before", WHOLE_NUMBER, nullable=False),  # nonces seen before this second were deleted
+    CheckConstraint('"only" = 1', name="one_memory"),
 )
 
 log = Table(
     "log",
     metadata,
-    Column("position", Integer, primary_key=True),
+    Column("position", WHOLE_NUMBER, primary_key=True, autoincrement=False),
     Column("previous", DigestColumn, nullable=False),
     Column("time", TimeColumn, nullable=False),
-    Column("kind", String(16), nullable=False),
+    Column("kind", words(16), nullable=False),
     Column("subject", DigestColumn, nullable=False),
     Column("digest", DigestColumn, nullable=False),
 )

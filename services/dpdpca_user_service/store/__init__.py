@@ -1,1 +1,1 @@
-"""The service's SQLite file: one row for each study, and the chunks of its release."""
+"""The service's database: one row for each study, and the chunks of its release."""

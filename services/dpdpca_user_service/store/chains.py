@@ -90,7 +90,7 @@ class ChainStore:
         """Stores a chain. If another chain with the same id was stored at the same time, that chain stays."""
         with self._database.transaction("add chain") as connection:
             connection.execute(
-                conditional_insert(chains)
+                conditional_insert(connection, chains)
                 .values(
                     id=chain_id,
                     created_at=time_text(now),
@@ -127,7 +127,7 @@ class ChainStore:
     def check_rows(self) -> None:
         """Raises IntegrityError with the ids of all chains that `all` leaves out because of damaged rows."""
         if damaged := self._listed()[1]:
-            raise rows_damaged("chains", [row.id for row in damaged], self._database.path)
+            raise rows_damaged("chains", [row.id for row in damaged], self._database.place)
 
     def _listed(self) -> tuple[list[ChainRow], list[Row[Any]]]:
         with self._database.reading("list chains") as connection:

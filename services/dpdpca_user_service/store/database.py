@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Final
 
-from dpdpca_runtime.database import Database
+from dpdpca_runtime.database import Database, Place
 
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 
 
-def service_database(path: Path) -> Database:
-    """The database in the file at `path`. `Database.upgrade` creates the file if it is missing."""
-    return Database(path, _MIGRATIONS)
+def service_database(place: Place) -> Database:
+    """The database at `place`. `Database.upgrade` creates a file that is missing."""
+    return Database(place, _MIGRATIONS, "data user")

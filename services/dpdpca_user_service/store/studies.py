@@ -133,7 +133,7 @@ class StudyStore:
     def check_rows(self) -> None:
         """Raises IntegrityError if `all` leaves out any studies. The error names the ids of these studies."""
         if damaged := self._listed()[1]:
-            raise rows_damaged("studies", [row.id for row in damaged], self.database.path)
+            raise rows_damaged("studies", [row.id for row in damaged], self.database.place)
 
     def _listed(self) -> tuple[list[StudyRow], list[Row[Any]]]:
         with self.database.reading("list studies") as connection:
@@ -166,7 +166,7 @@ class StudyStore:
                 "state-corrupt",
                 f"the stored {name} of a study is missing",
                 "keep a copy of the home, then restore the home from the newest backup",
-                place=str(self.database.path),
+                place=self.database.place,
             )
         return value
 

@@ -240,7 +240,7 @@ def test_a_damaged_row_stops_no_other_study(
 def test_a_lease_of_nobody_holds_nothing_up(closed: OpenStudy) -> None:
     world = closed.world
     with rows(world) as connection:
-        connection.execute("INSERT INTO leases VALUES (?, ':23-ab', 99999999999)", (closed.study.hex(),))
+        connection.execute("INSERT INTO leases VALUES (?, ':23-ab', 99999999999, 7)", (closed.study.hex(),))
     proxy, worker = taken_up(world), InlineWorker()
     runner = Jobs(proxy, worker)
     work(runner)

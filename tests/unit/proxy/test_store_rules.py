@@ -19,6 +19,7 @@ from dpdpca_protocol.study import (
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.store.shares import ShareRow, find_share, set_share
 from dpdpca_proxy.store.studies import StudyRow, load_study, move_study, set_study
+from dpdpca_proxy.store.tables import studies
 
 SERVICES = Path(__file__).parents[3] / "services"
 STORES = [*(SERVICES / "dpdpca_proxy" / "store").glob("*.py")]
@@ -48,9 +49,10 @@ def test_every_update_counts_the_rows_that_it_changed(path: Path) -> None:
 def put(world: ProxyWorld, study: StudyId, state: StudyState, kind: ReleaseKind) -> StudyRow:
     """The study as if it stood there: the row is set from outside."""
     with world.proxy.database.transaction("set from outside") as connection:
-        connection.exec_driver_sql(
-            "UPDATE studies SET state = ?, release_kind = ?, noise_drawn_at = NULL WHERE study = ?",
-            (str(state), str(kind), study.hex()),
+        connection.execute(
+            studies.update()
+            .where(studies.c.study == study)
+            .values(state=str(state), release_kind=str(kind), noise_drawn_at=None)
         )
         return load_study(connection, study)
 

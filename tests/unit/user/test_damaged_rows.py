@@ -25,7 +25,7 @@ def database(tmp_path: Path) -> Database:
 
 
 def alter(database: Database, table: str, column: str) -> None:
-    with closing(sqlite3.connect(database.path)) as connection, connection:
+    with closing(sqlite3.connect(database.place)) as connection, connection:
         connection.execute("PRAGMA ignore_check_constraints = ON")
         connection.execute(f"UPDATE {table} SET {column} = '{{x' WHERE id = 'bad'")
 

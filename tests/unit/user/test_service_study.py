@@ -483,7 +483,7 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
     @contextmanager
     def counted(self: Database, name: str) -> Iterator[Any]:
-        if self.path.name == "user.sqlite3":
+        if self.place.endswith("user.sqlite3"):
             if left[0] == 0:
                 raise DiedError(name)
             left[0] -= 1

@@ -20,7 +20,7 @@ depends_on = None
 def upgrade() -> None:
     op.create_table(
         "log",
-        sa.Column("position", sa.Integer(), nullable=False),
+        sa.Column("position", sa.Integer(), nullable=False, autoincrement=False),
         sa.Column("previous", sa.String(64), nullable=False),
         sa.Column("time", sa.String(20), nullable=False),
         sa.Column("kind", sa.String(16), nullable=False),
@@ -38,9 +38,9 @@ def upgrade() -> None:
     )
     op.create_table(
         "forgotten",
-        sa.Column("only", sa.Integer(), nullable=False),
+        sa.Column("only", sa.Integer(), nullable=False, autoincrement=False),
         sa.Column("before", sa.Integer(), nullable=False),
-        sa.CheckConstraint("only = 1", name="one_memory"),
+        sa.CheckConstraint('"only" = 1', name="one_memory"),
         sa.PrimaryKeyConstraint("only"),
     )
     op.create_table(

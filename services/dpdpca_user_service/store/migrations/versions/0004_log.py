@@ -15,7 +15,7 @@ down_revision = "0003"
 def upgrade() -> None:
     log = op.create_table(
         "log",
-        sa.Column("position", sa.Integer, primary_key=True),
+        sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("previous", sa.String(64), nullable=False),
         sa.Column("time", sa.String(20), nullable=False),
         sa.Column("kind", sa.String(40), nullable=False),
