@@ -32,7 +32,7 @@ from dpdpca_protocol.wire.sealing import open_sealed
 from dpdpca_protocol.wire.signing import IdentityKey, Statement, hex_bytes, verify_statement
 from dpdpca_proxy.settings import PREFIX, Settings
 from dpdpca_proxy.store.database import ProxyDatabase
-from dpdpca_proxy.store.files import FileStore
+from dpdpca_proxy.store.files import FileStore, FolderStore
 from dpdpca_proxy.store.releases import find_data_key
 from dpdpca_proxy.store.studies import load_blob, load_study
 from dpdpca_proxy.store.witness import Witness
@@ -233,7 +233,7 @@ def open_proxy(
         settings=settings,
         keys=keys,
         database=database,
-        files=FileStore(_folder(home)),
+        files=FolderStore(_folder(home)),
         now=now,
         randomness=randomness,
         metrics=counted,
