@@ -202,6 +202,7 @@ def open_proxy(
         NotFoundError: `not-initialised`.
         AuthenticationError: `wrong-passphrase`.
         CryptographicError: `unfit-sealing-key`, the keys come from an earlier version.
+        UsageError: object storage cannot be used as the environment describes it.
     """
     home = settings.home
     files = key_files(home)
@@ -233,7 +234,7 @@ def open_proxy(
         settings=settings,
         keys=keys,
         database=database,
-        files=FolderStore(_folder(home)),
+        files=_open_files(settings),
         now=now,
         randomness=randomness,
         metrics=counted,
@@ -289,5 +290,9 @@ def _load_manifest(database: ProxyDatabase, study: StudyId) -> Statement:
     )
 
 
-def _folder(home: Path) -> Path:
-    return private_dir(home / FILES_FOLDER)
+def _open_files(settings: Settings) -> FileStore:
+    if settings.files is None:
+        return FolderStore(private_dir(settings.home / FILES_FOLDER))
+    from dpdpca_proxy.store.objects import open_objects  # obstore is needed only here
+
+    return open_objects(settings.files)

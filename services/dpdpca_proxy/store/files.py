@@ -159,7 +159,7 @@ class FolderStore(FileStore):
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.trouble = None
+        self.trouble: str | None = None
 
     def write(self, name: str, content: bytes) -> None:
         path = self.root / name
