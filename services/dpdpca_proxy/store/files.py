@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 from abc import abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -71,6 +72,8 @@ class FileStore(Protocol):
 
     trouble: str | None
     """The reason why the store failed last; None after a successful write."""
+    listing_cost: float = 1.0
+    """How much more listing costs than in a folder: leftovers are looked for so much less often."""
 
     @abstractmethod
     def write(self, name: str, content: bytes) -> None:
@@ -99,6 +102,10 @@ class FileStore(Protocol):
     @abstractmethod
     def entries(self, folder: str) -> list[str]:
         """The names of complete files in a folder; empty if there is no folder."""
+
+    def entries_of(self, folders: Sequence[str]) -> list[list[str]]:
+        """`entries` of each of these folders, which are all in one folder."""
+        return [self.entries(folder) for folder in folders]
 
     @abstractmethod
     def age(self, name: str) -> float:

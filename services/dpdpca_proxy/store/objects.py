@@ -12,6 +12,7 @@ is refused, because a deletion there only hides the object.
 """
 
 import os
+import posixpath
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,7 +45,7 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
-    from obstore import ListResult, ObjectMeta, PutResult
+    from obstore import ObjectMeta, PutResult
 
 _REQUEST = timedelta(seconds=60)
 """For one request, with the largest chunk."""
@@ -76,8 +77,6 @@ class Objects(Protocol):
 
     def list(self, prefix: str | None = None) -> Iterable[Sequence["ObjectMeta"]]: ...
 
-    def list_with_delimiter(self, prefix: str | None = None) -> "ListResult[Sequence[ObjectMeta]]": ...
-
 
 class UnfitStoreError(UnavailableError):
     """The store works, but cannot keep what a `FileStore` promises."""
@@ -90,6 +89,9 @@ class ObjectStore(FileStore):
         address: s3://BUCKET/PREFIX, the place that errors name.
         objects: the objects below the prefix. A worker opens the address again.
     """
+
+    listing_cost = 20.0
+    """A list is a request that has a price, and there is at least one for each study."""
 
     def __init__(self, address: str, objects: Objects) -> None:
         self.address = address
@@ -146,11 +148,20 @@ class ObjectStore(FileStore):
             raise self._failing(name, "the object storage still has what was deleted")
 
     def folders(self, study: StudyId) -> list[str]:
-        return self._entries(study.hex())
+        return [f"{study.hex()}/{name}" for name in self.entries(study.hex())]
 
     def entries(self, folder: str) -> list[str]:
-        names = (path.rpartition("/")[2] for path in self._entries(folder))
-        return sorted(name for name in names if not name.startswith("."))
+        return _entries(folder, self._below(folder))
+
+    def entries_of(self, folders: Sequence[str]) -> list[list[str]]:
+        if not folders:
+            return []
+        below: dict[str, list[str]] = {folder: [] for folder in folders}
+        parent = posixpath.dirname(folders[0])
+        for path in self._below(parent):
+            inner = path[len(parent) + 1 :].partition("/")[0]
+            below.get(f"{parent}/{inner}", []).append(path)
+        return [_entries(folder, paths) for folder, paths in below.items()]
 
     def age(self, name: str) -> float:
         """The seconds since the newest object below `name` was written, by the clock of the store."""
@@ -228,11 +239,6 @@ class ObjectStore(FileStore):
 
         return self._ask(name, size)
 
-    def _entries(self, folder: str) -> list[str]:
-        """The objects and folders directly in a folder."""
-        found = self._ask(folder, lambda: self._objects.list_with_delimiter(folder))
-        return [*found["common_prefixes"], *(meta["path"] for meta in found["objects"])]
-
     def _below(self, name: str) -> list[str]:
         return [meta["path"] for meta in self._listed(name)]
 
@@ -281,6 +287,15 @@ class ObjectStore(FileStore):
                 return answer
             time.sleep(seconds)
         return ask()
+
+
+def _entries(folder: str, paths: Iterable[str]) -> list[str]:
+    """The files and folders directly in a folder, from the paths of all objects below it.
+
+    The store could tell the folders itself, but some stores go on to name folders that are empty.
+    """
+    names = {path[len(folder) + 1 :].partition("/")[0] for path in paths}
+    return sorted(name for name in names if not name.startswith("."))
 
 
 def open_objects(address: str) -> ObjectStore:

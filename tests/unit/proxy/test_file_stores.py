@@ -85,6 +85,9 @@ def test_folders_and_entries_are_those_of_one_level(store: FileStore) -> None:
     folders = [f"{study}/{name}" for name in ("release-ab", "release-abc", "sealed")]
     assert sorted(store.folders(STUDY)) == folders
     assert store.entries(f"{study}/sealed") == ["0", "1", "deeper"]
+    asked = [f"{study}/release-ab", f"{study}/sealed", f"{study}/none"]
+    assert store.entries_of(asked) == [["0"], ["0", "1", "deeper"], []]
+    assert store.entries_of([]) == []
 
 
 def test_more_entries_than_a_page_are_all_there(store: FileStore) -> None:
@@ -187,7 +190,7 @@ def failing(text: str, kind: type[Exception] = GenericError) -> Callable[..., An
         ("403 Forbidden", PermissionDeniedError, "storage-failing", "refuses the proxy's credentials"),
     ],
 )
-@pytest.mark.parametrize("method", ["put", "head", "get", "delete", "list", "list_with_delimiter"])
+@pytest.mark.parametrize("method", ["put", "head", "get", "delete", "list"])
 def test_a_store_that_fails_is_unavailable_and_nothing_that_it_says_is_repeated(
     method: str, text: str, kind: type[Exception], slug: str, problem: str
 ) -> None:
@@ -199,7 +202,6 @@ def test_a_store_that_fails_is_unavailable_and_nothing_that_it_says_is_repeated(
         "get": lambda: store.read("a/1"),
         "delete": lambda: store.remove("a"),
         "list": lambda: store.remove("a"),
-        "list_with_delimiter": lambda: store.entries("a"),
     }
     error = refused(acts[method])
     assert (type(error), error.slug, problem in error.problem) == (UnavailableError, slug, True)
