@@ -82,6 +82,7 @@ def object_server() -> Iterator[ObjectServer]:
         "-s3",
         f"-s3.config={folder / 's3.json'}",
         f"-filer.localSocket={folder / 'filer.sock'}",
+        "-s3.autoCreateBucket=false",
         "-s3.port.iceberg=0",
         "-s3.port.lance=0",
         "-master.telemetry=false",

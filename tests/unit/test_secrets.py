@@ -263,6 +263,22 @@ def test_masks_differ(files: StudyFiles, figures: Figures) -> None:
     assert len(set(tokens)) == 2
 
 
+def test_the_size_of_a_draw_says_nothing_about_the_mask(
+    files: StudyFiles, figures: Figures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = 1 << (figures.mask_bits - 1)
+    sizes = set()
+    for mask in ([0] * figures.encoded_features, [-half] * figures.encoded_features, None):
+        if mask is not None:
+            monkeypatch.setattr("dpdpca_proxy.worker.draw_mask", lambda *_, mask=mask: mask)
+        else:
+            monkeypatch.undo()
+        stored = files.read_bytes(draw_name(STUDY, draw(files, figures, 5)))
+        assert mask is None or json.loads(stored.partition(b"\n")[0]) == mask
+        sizes.add(len(stored))
+    assert len(sizes) == 1
+
+
 def test_salts_differ(files: StudyFiles) -> None:
     assert len({salted_chunk(b"ciphertexts", OS_RANDOMNESS) for _ in range(2)}) == 2
     files.write("chunk", encode_chunk([Encryptor(files.public, 1).encrypt(0)], files.public))

@@ -14,6 +14,7 @@ is refused, because a deletion there only hides the object.
 import os
 import posixpath
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -98,6 +99,7 @@ class ObjectStore(FileStore):
         self.trouble: str | None = None
         self._objects = objects
         self._probe = f".probe-{secrets.token_hex(8)}"
+        self._probing = threading.Lock()
 
     def __repr__(self) -> str:
         return f"ObjectStore({self.address!r})"
@@ -170,6 +172,18 @@ class ObjectStore(FileStore):
 
     def probe(self) -> None:
         """Writes an object, tries to overwrite it, reads it and deletes it. Raises like `write`."""
+        with self._probing:
+            self._try_all()
+
+    def check(self) -> None:
+        try:
+            self.probe()
+        except UnfitStoreError as error:
+            raise UsageError("bad-settings", error.problem, error.next_step, place=self.address) from error
+        except (UnavailableError, IntegrityError):
+            pass  # the proxy starts, and readiness reports it until the store works
+
+    def _try_all(self) -> None:
         name, content = self._probe, bytes(_PROBE_BYTES)
         self.remove(name)  # what a probe that failed has left
         self.write(name, content)
@@ -182,14 +196,6 @@ class ObjectStore(FileStore):
         if self.read(name) != content:
             raise self._failing(name, "the object storage gives back other bytes than were written")
         self.remove(name)
-
-    def check(self) -> None:
-        try:
-            self.probe()
-        except UnfitStoreError as error:
-            raise UsageError("bad-settings", error.problem, error.next_step, place=self.address) from error
-        except (UnavailableError, IntegrityError):
-            pass  # the proxy starts, and readiness reports it until the store works
 
     def _write(self, name: str, content: bytes, is_same: Callable[[bytes], bool]) -> None:
         def is_there() -> bool | None:

@@ -4,6 +4,7 @@ and with one that fails, lags behind or lies."""
 import pickle
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,14 @@ def test_a_probe_leaves_nothing(tmp_path: Path) -> None:
         assert store.trouble is None
     assert not list(tmp_path.iterdir())
     assert not [meta for page in memory.list() for meta in page]
+
+
+def test_probes_at_the_same_time_do_not_take_each_other_s_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "_WAITS", ())
+    store = in_memory()
+    with ThreadPoolExecutor(8) as pool:
+        for probed in [pool.submit(store.probe) for _ in range(200)]:
+            probed.result()
 
 
 def test_a_store_goes_to_workers_without_what_opens_it(
