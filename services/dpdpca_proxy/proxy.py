@@ -291,8 +291,8 @@ def _load_manifest(database: ProxyDatabase, study: StudyId) -> Statement:
 
 
 def _open_files(settings: Settings) -> FileStore:
-    if settings.files is None:
+    if settings.bucket is None:
         return FolderStore(private_dir(settings.home / FILES_FOLDER))
     from dpdpca_proxy.store.objects import open_objects  # obstore is needed only here
 
-    return open_objects(settings.files)
+    return open_objects(settings.bucket)

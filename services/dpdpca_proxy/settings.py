@@ -65,7 +65,7 @@ class Settings(ServiceSettings):
         "backups.",
     )
     invitation_hours: int = Field(168, ge=1, description="Hours for which an invitation is valid.")
-    files: str | None = Field(
+    bucket: str | None = Field(
         None,
         description="Bucket for chunks, products, draws and releases, as s3://BUCKET/PREFIX; default: the "
         "folder `studies` in the home.",
@@ -86,11 +86,11 @@ class Settings(ServiceSettings):
         with _naming("url"):
             return None if url is None else str(parse_address(url))
 
-    @field_validator("files")
+    @field_validator("bucket")
     @classmethod
-    def _canonical_bucket(cls, files: str | None) -> str | None:
-        with _naming("files"):
-            return None if files is None else str(parse_bucket(files))
+    def _canonical_bucket(cls, bucket: str | None) -> str | None:
+        with _naming("bucket"):
+            return None if bucket is None else str(parse_bucket(bucket))
 
     @model_validator(mode="after")
     def _check_other_addresses(self) -> Self:
