@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bad_objects import Bad
 from obstore.exceptions import GenericError, PermissionDeniedError
 from obstore.store import MemoryStore
 from proxy_world import refused
@@ -160,27 +161,6 @@ def test_different_content_never_replaces_what_is_there() -> None:
     ):
         assert refused(again).slug == "state-corrupt"
     assert (store.read("a/1"), store.read_sealed("a/2", KEY)) == (b"first", b"first")
-
-
-class Bad:
-    """A store in memory that goes wrong as a test wants it.
-
-    `wrong` maps the name of a method to what is done in its place; it gets the real method and the arguments.
-    """
-
-    def __init__(self, **wrong: Callable[..., Any]) -> None:
-        self.memory, self.wrong = MemoryStore(), wrong
-        self.calls: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(self.memory, name)
-
-        def call(*arguments: Any, **options: Any) -> Any:
-            self.calls.append(name)
-            wrong = self.wrong.get(name)
-            return wrong(real, *arguments, **options) if wrong else real(*arguments, **options)
-
-        return call
 
 
 def failing(text: str, kind: type[Exception] = GenericError) -> Callable[..., Any]:
