@@ -4,6 +4,7 @@ A server that fails, is slow, lags behind or lies leads to a refusal or a retry,
 """
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -31,7 +32,7 @@ from quick_folder import quick_folder
 from store_checks import check_store, check_sum, row_of
 from study_parties import Parties
 
-from dpdpca_protocol.errors import DpdpcaError, UsageError
+from dpdpca_protocol.errors import DpdpcaError, IntegrityError, UsageError
 from dpdpca_protocol.layout.packing import symmetric_rows
 from dpdpca_proxy import app, jobs
 from dpdpca_proxy.audit import HOLDS, audit_study
@@ -246,6 +247,35 @@ def drive(study: OpenStudy) -> tuple[list[Any], int]:
 
     wait_for(is_over, 120)
     return receipts, deaths
+
+
+# The store itself
+
+
+def test_of_many_writers_of_one_name_one_wins(address: str) -> None:
+    stores = [open_objects(address) for _ in range(8)]
+
+    def write(number: int) -> bool:
+        with suppress(IntegrityError):
+            stores[number % len(stores)].write("a/1", bytes([number]) * 1000)
+            return True
+        return False
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(write, range(40)))
+    assert sum(won) == 1
+    assert stores[0].read("a/1") == bytes([won.index(True)]) * 1000
+
+
+def test_lists_and_deletions_of_several_pages_are_whole(address: str) -> None:
+    store = open_objects(address)
+    names = [f"{number:04}" for number in range(1203)]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda name: store._objects.put(f"a/b/{name}", b"x"), names))
+    assert store.entries("a/b") == names
+    assert store.entries_of(["a/b", "a/c"]) == [names, []]
+    store.remove("a")
+    assert store.entries("a/b") == store.entries("a") == []
 
 
 # Unfit stores

@@ -66,9 +66,7 @@ Answer = TypeVar("Answer")
 class Objects(Protocol):
     """What this module needs of a bucket: the methods of obstore's stores."""
 
-    def put(
-        self, path: str, file: bytes, *, mode: Any = None, use_multipart: bool | None = None
-    ) -> "PutResult": ...
+    def put(self, path: str, file: bytes, *, mode: Any = None) -> "PutResult": ...
 
     def get(self, path: str) -> Any: ...
 
@@ -215,9 +213,7 @@ class ObjectStore(FileStore):
     def _put(self, name: str, content: bytes) -> bool:
         """Whether the object was written; False if there is one of this name."""
         try:
-            put = self._ask(
-                name, lambda: self._objects.put(name, content, mode="create", use_multipart=False)
-            )
+            put = self._ask(name, lambda: self._objects.put(name, content, mode="create"))
         except AlreadyExistsError:
             return False
         if put["version"] is not None:
