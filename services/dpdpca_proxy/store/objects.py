@@ -56,8 +56,9 @@ _RETRIES = 6
 _WAITS: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 """Seconds in which a store has to show what was written, and to stop showing what was deleted."""
 _RETRY_AFTER_SECONDS = 10
-_FULL: Final = ("507 ", "QuotaExceeded", "StorageFull", "InsufficientCapacity")
+_FULL: Final = ("507 Insufficient", "QuotaExceeded", "StorageFull", "InsufficientCapacity")
 """How stores say that they are full; S3 itself never is."""
+_NO_BUCKET: Final = "NoSuchBucket"
 _PROBE_BYTES = 4096
 
 Answer = TypeVar("Answer")
@@ -227,7 +228,9 @@ class ObjectStore(FileStore):
     def _content(self, name: str) -> bytes | None:
         try:
             return bytes(self._objects.get(name).bytes())
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if _NO_BUCKET in str(error):
+                raise  # one object that is missing is damage; a bucket that is missing is a failing store
             return None
 
     def _size(self, name: str) -> int | None:

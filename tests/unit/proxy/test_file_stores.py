@@ -202,6 +202,11 @@ def test_a_store_that_fails_is_unavailable_and_nothing_that_it_says_is_repeated(
     assert store.trouble is None
 
 
+def test_a_bucket_that_is_missing_is_no_damage() -> None:
+    error = refused(lambda: in_memory(Bad(get=failing("NoSuchBucket", FileNotFoundError))).read("a/1"))
+    assert error.slug == "storage-failing"
+
+
 def test_an_object_that_comes_late_is_waited_for() -> None:
     late = iter([True, True, False])
 
