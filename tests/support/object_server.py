@@ -16,6 +16,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from obstore.store import S3Store
 from proxy_world import free_port, wait_for
 
 ACCESS_KEY, SECRET_KEY = "made-up-access", "made-up-secret-of-nobody"
@@ -40,6 +41,20 @@ class ObjectServer:
         self.shell(f"s3.bucket.create -name {name}")
         if versioned:
             self.shell(f"s3.bucket.versioning -name {name} -enable")
+        self._write_first(name)
+
+    def _write_first(self, bucket: str) -> None:
+        """The server makes room for a bucket at its first object, which can take seconds."""
+        store = S3Store(
+            bucket,
+            endpoint=self.url,
+            region="us-east-1",
+            access_key_id=ACCESS_KEY,
+            secret_access_key=SECRET_KEY,
+            client_options={"allow_http": True},
+        )
+        store.put("first", b"x")
+        store.delete("first")
 
     def shell(self, command: str) -> str:
         done = subprocess.run(

@@ -311,7 +311,7 @@ def test_a_store_that_cannot_be_used_is_told(
 @pytest.fixture
 def relay(server: ObjectServer, address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
     monkeypatch.setattr(objects, "_RETRIES", 2)
-    monkeypatch.setattr(objects, "_REQUEST", timedelta(seconds=2))
+    monkeypatch.setattr(objects, "_REQUEST", timedelta(seconds=5))
     monkeypatch.setattr(objects, "_WAITS", (0.1, 0.2))
     with relay_to(server) as relay:
         lead_to(monkeypatch, relay.url)
@@ -337,7 +337,7 @@ def test_a_store_that_is_slow_or_behind_is_waited_for(
 
 BROKEN: dict[str, Fault] = {
     "fails": unavailable,
-    "does not answer in time": slow(4.0),
+    "does not answer in time": slow(8.0),
     "loses what it accepted": swallowing(""),
 }
 
