@@ -1,4 +1,4 @@
 """The proxy: it collects sealed shares, closes studies, adds the noise, and makes one release.
 
-Other packages import only `precomputed`, `study_files` and `worker`.
+Other packages import only `precomputed`, `store`, `study_files` and `worker`.
 """

@@ -481,7 +481,7 @@ def _check_deleted(trail: Trail) -> None:
         left = replaced_folders(trail.proxy, trail.study)
         _demand(
             not left,
-            f"{len(left)} unneeded folders still exist; a running proxy removes them within a minute",
+            f"{len(left)} unneeded folders still exist; a running proxy removes them within minutes",
         )
     else:
         sealed = sealed_folder(trail.study) in trail.proxy.files.folders(trail.study)

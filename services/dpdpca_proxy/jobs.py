@@ -92,7 +92,7 @@ class Jobs:
         self._unread: tuple[str, ...] = ()
         self._checked: dict[StudyId, set[str]] = {}
         self._looking_until = 0.0
-        self._next_tidying = 0.0
+        self._next_tidying = self._next_listing = 0.0
         self._bells = (asyncio.Event(), asyncio.Event())
 
     def progress(self, study: StudyId) -> JobProgress | None:
@@ -159,7 +159,9 @@ class Jobs:
         if time.monotonic() >= self._next_tidying:
             self._next_tidying = time.monotonic() + _TIDYING_SECONDS
             self._guarded(forget_old_nonces, self._proxy)
-            self._guarded(self._tidy)
+            if time.monotonic() >= self._next_listing:
+                self._next_listing = time.monotonic() + _TIDYING_SECONDS * self._proxy.files.listing_cost
+                self._guarded(self._tidy)
             self._guarded(self._proxy.files.probe)
         return False
 

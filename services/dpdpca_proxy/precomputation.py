@@ -112,4 +112,4 @@ class Precomputation:
 
 def study_files(proxy: Proxy, study: StudyId) -> StudyFiles:
     """The files of a study for the worker. Raises ConflictError if the study's key was deleted."""
-    return StudyFiles(proxy.files.root, study, proxy.terms(study).suite, proxy.data_key(study))
+    return StudyFiles(proxy.files, study, proxy.terms(study).suite, proxy.data_key(study))

@@ -32,7 +32,7 @@ from dpdpca_protocol.wire.sealing import open_sealed
 from dpdpca_protocol.wire.signing import IdentityKey, Statement, hex_bytes, verify_statement
 from dpdpca_proxy.settings import PREFIX, Settings
 from dpdpca_proxy.store.database import ProxyDatabase
-from dpdpca_proxy.store.files import FileStore
+from dpdpca_proxy.store.files import FileStore, FolderStore
 from dpdpca_proxy.store.releases import find_data_key
 from dpdpca_proxy.store.studies import load_blob, load_study
 from dpdpca_proxy.store.witness import Witness
@@ -206,6 +206,7 @@ def open_proxy(
         NotFoundError: `not-initialised`.
         AuthenticationError: `wrong-passphrase`.
         CryptographicError: `unfit-sealing-key`, the keys come from an earlier version.
+        UsageError: object storage cannot be used as the environment describes it.
     """
     home = settings.home
     files = key_files(settings)
@@ -237,7 +238,7 @@ def open_proxy(
         settings=settings,
         keys=keys,
         database=database,
-        files=FileStore(_folder(home)),
+        files=_open_files(settings),
         now=now,
         randomness=randomness,
         metrics=counted,
@@ -293,5 +294,9 @@ def _load_manifest(database: ProxyDatabase, study: StudyId) -> Statement:
     )
 
 
-def _folder(home: Path) -> Path:
-    return private_dir(home / FILES_FOLDER)
+def _open_files(settings: Settings) -> FileStore:
+    if settings.bucket is None:
+        return FolderStore(private_dir(settings.home / FILES_FOLDER))
+    from dpdpca_proxy.store.objects import open_objects  # obstore is needed only here
+
+    return open_objects(settings.bucket)

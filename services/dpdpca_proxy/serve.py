@@ -18,7 +18,7 @@ def serve(settings: Settings) -> None:
     """Runs until SIGINT or SIGTERM. SIGHUP makes the proxy reload its certificate.
 
     Raises:
-        UsageError: the settings are unsafe, or the certificate does not load.
+        UsageError: the settings are unsafe, the certificate does not load, or the object storage is unfit.
         NotFoundError: `not-initialised`.
         ConflictError: `generation-mismatch`, the generation file is not where the settings say. If the
             database is an older copy, the proxy still starts, but it only reports this and does no work.
@@ -31,6 +31,7 @@ def serve(settings: Settings) -> None:
         certificate = ServedCertificate(settings.tls_cert, settings.tls_key)
     proxy = open_proxy(settings)
     proxy.database.check_witness_is_there()
+    proxy.files.check()
     public = create_app(proxy)
     operator = create_operator_app(public)
     if certificate is not None:

@@ -14,6 +14,7 @@ from pydantic_settings import SettingsConfigDict, SettingsError
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.wire.address import Address, is_loopback, parse_address
+from dpdpca_proxy.store.bucket import parse_bucket
 from dpdpca_runtime.asgi.addressed import KnownAddresses
 from dpdpca_runtime.home_folder import expanded
 from dpdpca_runtime.settings import ServiceSettings, load_service_settings
@@ -64,6 +65,11 @@ class Settings(ServiceSettings):
         "backups.",
     )
     invitation_hours: int = Field(168, ge=1, description="Hours for which an invitation is valid.")
+    bucket: str | None = Field(
+        None,
+        description="Bucket for chunks, products, draws and releases, as s3://BUCKET/PREFIX; default: the "
+        "folder `studies` in the home.",
+    )
 
     @property
     def witness_path(self) -> Path:
@@ -79,6 +85,12 @@ class Settings(ServiceSettings):
     def _canonical_url(cls, url: str | None) -> str | None:
         with _naming("url"):
             return None if url is None else str(parse_address(url))
+
+    @field_validator("bucket")
+    @classmethod
+    def _canonical_bucket(cls, bucket: str | None) -> str | None:
+        with _naming("bucket"):
+            return None if bucket is None else str(parse_bucket(bucket))
 
     @model_validator(mode="after")
     def _check_other_addresses(self) -> Self:

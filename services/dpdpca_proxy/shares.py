@@ -356,10 +356,10 @@ def replaced_folders(proxy: Proxy, study: StudyId) -> list[str]:
     with proxy.database.reading("list shares") as connection:
         rows = list_shares(connection, study)
     folders: list[str] = []
-    for row in rows:
+    found = proxy.files.entries_of([owner_folder(study, row.owner) for row in rows])
+    for row, names in zip(rows, found, strict=True):
         live = {row.upload_version, row.signed_version if row.state is ShareState.COMPLETE else None}
         newest = max(row.signed_version, row.upload_version or 0)
-        names = proxy.files.entries(owner_folder(study, row.owner))
         gone = {int(name) for name in names if name.isdecimal() and int(name) <= newest} - live
         folders += [share_folder(study, row.owner, version) for version in sorted(gone)]
     return folders

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from gmpy2 import mpz
 
@@ -23,7 +22,7 @@ from dpdpca_runtime.workers import WorkerProcesses, core_count
 class StudyFiles:
     """Where the files of a study are, and the key that opens them. The repr of this value shows no key."""
 
-    root: Path
+    store: FileStore
     study: StudyId
     suite: Suite
     data_key: bytes
@@ -37,10 +36,6 @@ class StudyFiles:
         if not isinstance(self.suite, PaillierSuite):
             raise UsageError("wrong-key", "a study under pads has no Paillier key")
         return self.suite.public
-
-    @property
-    def store(self) -> FileStore:
-        return FileStore(self.root)
 
     def read(self, name: str) -> list[mpz]:
         """The ciphertexts in a file, without the salt of a share's chunk or of a product."""

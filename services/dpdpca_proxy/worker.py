@@ -95,7 +95,10 @@ def draw(files: StudyFiles, figures: Figures, records: int | None) -> str:
     # All samples fit 64 bits. As Python integers, a large draw would take several times the memory.
     drawn = np.array(noise, dtype="<i8")
     noise.clear()
-    files.write(draw_name(files.study, token), json.dumps(mask).encode() + b"\n" + drawn.tobytes())
+    # Spaces fill the line, so that whoever sees the size of the file learns nothing about the mask.
+    longest = json.dumps([-(1 << (figures.mask_bits - 1))] * len(mask)) if mask else "[]"
+    line = json.dumps(mask).ljust(len(longest)).encode()
+    files.write(draw_name(files.study, token), line + b"\n" + drawn.tobytes())
     return token
 
 

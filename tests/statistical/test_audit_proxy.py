@@ -32,7 +32,7 @@ from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.kem import KemKey
 from dpdpca_protocol.wire.salts import salted_chunk
 from dpdpca_proxy import worker
-from dpdpca_proxy.store.files import FileStore, product_name, release_name
+from dpdpca_proxy.store.files import FolderStore, product_name, release_name
 from dpdpca_proxy.study_files import StudyFiles
 
 from .alpha import level
@@ -46,8 +46,8 @@ class Proxy:
     """The worker's part of a proxy, with a folder of its own; it keeps nothing between releases."""
 
     def __init__(self, root: Path, suite: Suite) -> None:
-        self.files = FileStore(root)
-        self.place = StudyFiles(root, STUDY, suite, secrets.token_bytes(32))
+        self.files = FolderStore(root)
+        self.place = StudyFiles(self.files, STUDY, suite, secrets.token_bytes(32))
 
     def store(self, content: bytes) -> str:
         """The name of the products."""

@@ -1,7 +1,8 @@
 """Named points at every write of a server, and what may go wrong at one of them, the k-th of its name.
 
 A `FaultPlan` is installed in a process that serves and does nothing else: it wraps the file functions, the
-statements and commits of the database, and the sending of answers. The product has no switch for it.
+statements and commits of the database, the writing and deleting of objects, and the sending of answers. The
+product has no switch for it.
 
 Modes: `die` kills the process with what it has written so far (files may be torn, the page cache survives);
 `power` also takes away every file, folder and name that was not synced; `lie` does the same where each sync
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 from sqlalchemy.engine.default import DefaultDialect
 from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
+from dpdpca_protocol.errors import UnavailableError
 from dpdpca_runtime.database import Database
 
 DIE, POWER, LIE, ERROR = "die", "power", "lie", "error"
@@ -131,6 +133,10 @@ def _database_error() -> sqlite3.OperationalError:
     return error
 
 
+def _store_error() -> UnavailableError:
+    return UnavailableError("storage-failing", "the object storage does not answer, or fails")
+
+
 class _LostAnswerError(Exception):
     """Stands for an answer that does not arrive."""
 
@@ -163,6 +169,7 @@ def install(plan: FaultPlan) -> None:
     """Puts the points into this process, for good."""
     _wrap_files(plan)
     _wrap_database(plan)
+    _wrap_objects(plan)
     _wrap_answers(plan)
 
 
@@ -260,6 +267,26 @@ def _wrap_database(plan: FaultPlan) -> None:
     _replace(DefaultDialect, do_execute=changing(real_execute), do_executemany=changing(real_many))
     _replace(DefaultDialect, do_commit=committing)
     _replace(Database, forget_deleted=forgetting)
+
+
+def _wrap_objects(plan: FaultPlan) -> None:
+    """Only where the extra `s3` is installed, as in all tests."""
+    from dpdpca_proxy.store.objects import ObjectStore
+
+    real_put, real_remove = ObjectStore._put, ObjectStore.remove
+
+    def putting(self: ObjectStore, name: str, content: bytes) -> bool:
+        plan.point("put", _store_error)
+        is_new = real_put(self, name, content)
+        plan.point("have put", _store_error)
+        return is_new
+
+    def deleting(self: ObjectStore, name: str) -> None:
+        plan.point("delete", _store_error)
+        real_remove(self, name)
+        plan.point("deleted", _store_error)
+
+    _replace(ObjectStore, _put=putting, remove=deleting)
 
 
 def _wrap_answers(plan: FaultPlan) -> None:

@@ -169,6 +169,7 @@ NO_SECRETS = {
     "dpdpca_owner/carrying.py FolderTransport._sign": "the name of a file in a folder that is no secret",
     "dpdpca_proxy/leases.py StudyLeases.__init__": "the name of a process",
     "dpdpca_proxy/precomputed.py _write_part": "the name of a file in a private folder",
+    "dpdpca_proxy/store/objects.py ObjectStore.__init__": "the name of an object that is written as a trial",
     "dpdpca_proxy/worker.py make_release": "the name of a folder in a private one",
     "dpdpca_user_service/chains.py _write_down": "the id of a row",
     "dpdpca_user_service/routes/studies.py create": "the id of a row",
@@ -217,6 +218,7 @@ OPEN_TYPES = {
     "DataLocation": "an address may hold a password that the owner chose",
     "SqlSource": "an address may hold a password that the owner chose",
     "Digest": "shown in part, because it is long",
+    "ObjectStore": "its credentials are the operator's, and it holds none itself",
     "_Required": "a word in a table",
 }
 

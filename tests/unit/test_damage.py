@@ -18,7 +18,7 @@ from dpdpca_protocol.errors import IntegrityError
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy.store.database import ProxyDatabase
-from dpdpca_proxy.store.files import FileStore
+from dpdpca_proxy.store.files import FolderStore
 from dpdpca_proxy.store.log import append_entry
 from dpdpca_runtime.asgi.observe import AllowListFormatter
 from dpdpca_user_service.app import make_app
@@ -176,7 +176,7 @@ def test_a_stored_file_that_is_missing_or_altered_is_named_to_the_operator(
         world.proxy.files.read(f"{study.study.hex()}/{folder.name}/0")
     assert str(folder / "0") in str(missing.value)
     assert "newest backup" in str(missing.value)
-    store = FileStore(tmp_path)
+    store = FolderStore(tmp_path)
     store.write("a/sealed", bytes(64))
     with pytest.raises(IntegrityError) as altered:
         store.read_sealed("a/sealed", bytes(32))

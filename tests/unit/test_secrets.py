@@ -70,7 +70,7 @@ from dpdpca_proxy.enrolment import invite
 from dpdpca_proxy.precomputed import _read_parts, prepare_residues, residues_for
 from dpdpca_proxy.proxy import make_home, open_proxy
 from dpdpca_proxy.settings import load_settings
-from dpdpca_proxy.store.files import draw_name
+from dpdpca_proxy.store.files import FolderStore, draw_name
 from dpdpca_proxy.study_files import StudyFiles
 from dpdpca_proxy.worker import draw, make_release, multiply_chunks, rerandomized_count
 from dpdpca_runtime.http.signature import RequestSigner
@@ -199,7 +199,9 @@ def test_each_study_has_its_own_key() -> None:
 
 @pytest.fixture
 def files(tmp_path: Path, toy_key: SecretKey) -> StudyFiles:
-    return StudyFiles(tmp_path / "proxy", STUDY, PaillierSuite(toy_key.public, 16, 1, 1), bytes(32))
+    return StudyFiles(
+        FolderStore(tmp_path / "proxy"), STUDY, PaillierSuite(toy_key.public, 16, 1, 1), bytes(32)
+    )
 
 
 @pytest.fixture
@@ -215,7 +217,7 @@ def test_products_of_a_pool_differ(toy_key: SecretKey) -> None:
     assert all(one != other for one, other in pairwise(steps))
 
 
-def test_no_randomizer_is_made_twice(files: StudyFiles) -> None:
+def test_no_randomizer_is_made_twice(files: StudyFiles, tmp_path: Path) -> None:
     outgoing = 600
     while prepare_residues(files, outgoing):
         pass
@@ -226,13 +228,13 @@ def test_no_randomizer_is_made_twice(files: StudyFiles) -> None:
     kept = list(_read_parts(files, "pool"))
     assert len(set(kept)) == len(kept) == pool_size(files.public, outgoing)
     # Without a pool, in two parts.
-    few = StudyFiles(files.root.with_name("few"), STUDY, files.suite, bytes(32))
+    few = StudyFiles(FolderStore(tmp_path / "few"), STUDY, files.suite, bytes(32))
     while prepare_residues(few, 40):
         pass
     assert len(set(_read_parts(few, "residues"))) == 40
     assert not list(_read_parts(few, "pool"))
     # As if nothing had been made ahead: the whole pool is made now, in slices.
-    bare = StudyFiles(files.root.with_name("bare"), STUDY, files.suite, bytes(32))
+    bare = StudyFiles(FolderStore(tmp_path / "bare"), STUDY, files.suite, bytes(32))
     _, pool = residues_for(bare, outgoing, None, 1)
     assert len(set(pool)) == len(pool) == pool_size(files.public, outgoing)
 
@@ -259,6 +261,22 @@ def test_masks_differ(files: StudyFiles, figures: Figures) -> None:
         masks.append(json.loads(stored.partition(b"\n")[0]))
     assert len(set(map(tuple, masks))) == 4
     assert len(set(tokens)) == 2
+
+
+def test_the_size_of_a_draw_says_nothing_about_the_mask(
+    files: StudyFiles, figures: Figures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = 1 << (figures.mask_bits - 1)
+    sizes = set()
+    for mask in ([0] * figures.encoded_features, [-half] * figures.encoded_features, None):
+        if mask is not None:
+            monkeypatch.setattr("dpdpca_proxy.worker.draw_mask", lambda *_, mask=mask: mask)
+        else:
+            monkeypatch.undo()
+        stored = files.read_bytes(draw_name(STUDY, draw(files, figures, 5)))
+        assert mask is None or json.loads(stored.partition(b"\n")[0]) == mask
+        sizes.add(len(stored))
+    assert len(sizes) == 1
 
 
 def test_salts_differ(files: StudyFiles) -> None:
@@ -364,7 +382,7 @@ def test_seals_open_with_their_own_secret_alone() -> None:
         open_with_passphrase(sealed, b"two", b"context")
 
 
-def test_no_two_seals_are_alike(files: StudyFiles) -> None:
+def test_no_two_seals_are_alike(files: StudyFiles, tmp_path: Path) -> None:
     """The same content under the same key and context: a nonce that comes twice would open both."""
     assert len({seal_at_rest(b"x", bytes(32), b"c", OS_RANDOMNESS) for _ in range(2)}) == 2
     assert len({seal_with_passphrase(b"x", b"p", b"c", OS_RANDOMNESS)[:16] for _ in range(2)}) == 2
@@ -372,7 +390,7 @@ def test_no_two_seals_are_alike(files: StudyFiles) -> None:
     stored = []
     for _ in range(2):
         files.write("name", b"content")
-        (path,) = files_below(files.root)
+        (path,) = files_below(tmp_path / "proxy")
         stored.append(path.read_bytes())
         path.unlink()
     assert stored[0] != stored[1]

@@ -45,7 +45,7 @@ from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest,
 from dpdpca_protocol.terms.terms import SuiteName
 from dpdpca_protocol.wire.identifiers import Digest, PartyId
 from dpdpca_protocol.wire.salts import unsalted
-from dpdpca_proxy.store.files import draw_name, product_name, release_name, sealed_folder
+from dpdpca_proxy.store.files import FolderStore, draw_name, product_name, release_name, sealed_folder
 from dpdpca_proxy.study_files import StudyFiles
 from dpdpca_proxy.worker import draw, make_release, multiply_chunks, rerandomized_count
 from dpdpca_user_service.work import open_count, open_release
@@ -143,7 +143,9 @@ def test_every_step_is_that_of_the_reference(
     owners = range(2 if figures.mechanism.setting.has_pairs else 3)  # the third has one record, and no pair
     shares = [owner_share(signed, number, tmp_path, toy_key) for number in owners]
     cohort = [share.said for share in shares]
-    place = StudyFiles(tmp_path / "proxy", signed.study_id, signed.suite, OS_RANDOMNESS.bytes(32))
+    place = StudyFiles(
+        FolderStore(tmp_path / "proxy"), signed.study_id, signed.suite, OS_RANDOMNESS.bytes(32)
+    )
     wanted = []
     for position in range(len(shares[0].chunks)):
         names = [f"{sealed_folder(place.study)}/shares/{number}/{position}" for number in owners]

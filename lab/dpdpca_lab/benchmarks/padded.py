@@ -29,6 +29,7 @@ from dpdpca_protocol.release.suite import CohortShare, PadsSuite
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.kem import KemKey
 from dpdpca_protocol.wire.sealing import chunk_info, seal
+from dpdpca_proxy.store.files import FolderStore
 from dpdpca_proxy.study_files import StudyFiles
 from dpdpca_proxy.worker import draw, make_release, multiply_chunks
 from dpdpca_runtime.workers import WorkerThreads
@@ -98,7 +99,7 @@ def bench_aggregate(size: Size) -> Measured:
     """Measure the aggregation: read all shares from sealed files, add them up, and write the sums."""
     _, suite = _study(size)
     with tempfile.TemporaryDirectory() as folder:
-        place = StudyFiles(Path(folder), _STUDY, suite, OS_RANDOMNESS.bytes(32))
+        place = StudyFiles(FolderStore(Path(folder)), _STUDY, suite, OS_RANDOMNESS.bytes(32))
         wanted = []
         for position in range(suite.chunk_count):
             name = f"{_STUDY.hex()}/sealed/{position}"
@@ -121,7 +122,7 @@ def bench_release(size: Size) -> Measured:
     figures = size.figures
     _, suite = _study(size)
     with tempfile.TemporaryDirectory() as folder:
-        place = StudyFiles(Path(folder), _STUDY, suite, OS_RANDOMNESS.bytes(32))
+        place = StudyFiles(FolderStore(Path(folder)), _STUDY, suite, OS_RANDOMNESS.bytes(32))
         names = [f"{_STUDY.hex()}/sealed/{position}" for position in range(suite.chunk_count)]
         for position, name in enumerate(names):
             place.write(name, secrets.token_bytes(suite.chunk_bytes(position)))

@@ -48,6 +48,7 @@ from dpdpca_protocol.terms.figures import Figures, default_fraction_bits, figure
 from dpdpca_protocol.terms.terms import NoiseBy, SuiteName, Terms
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.precomputed import prepare_residues
+from dpdpca_proxy.store.files import FolderStore
 from dpdpca_proxy.study_files import StudyFiles
 from dpdpca_proxy.worker import draw, make_release, multiply_chunks
 from dpdpca_runtime.workers import WorkerProcesses, WorkerThreads, core_count
@@ -372,7 +373,7 @@ def _place(size: Size, folder: Path) -> StudyFiles:
     suite = PaillierSuite(
         size.secret.public, figures.slot_bits, figures.value_count, figures.ciphertext_count
     )
-    return StudyFiles(folder, StudyId.of(b"bench"), suite, OS_RANDOMNESS.bytes(32))
+    return StudyFiles(FolderStore(folder), StudyId.of(b"bench"), suite, OS_RANDOMNESS.bytes(32))
 
 
 def _with_cores(workers: int, act: Callable[[], object]) -> None:

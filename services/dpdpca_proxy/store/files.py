@@ -1,15 +1,18 @@
-"""Content that is too large for rows: chunks, products, noise and releases, each in a private file.
+"""Content that is too large for rows: chunks, products, noise and releases, each in a file of its own.
 
-A file only appears under its name when it is complete and on the disk (temporary file, fsync, rename, fsync
-of the folder), and all its parent folders are on the disk too. Names contain the digest of the content or a
-random folder, so that two writers never use one name for different bytes. Content that must not be readable
-from a stolen disk is sealed under a data key, with its own name as context.
+The files are in a private folder, or in object storage (`dpdpca_proxy.store.objects`). In both, a file only
+appears under its name when it is complete and stored. Names contain the digest of the content or a random
+folder, so that two writers never use one name for different bytes. Content that must not be readable from a
+stolen disk is sealed under a data key, with its own name as context.
 """
 
 import os
 import shutil
 import time
+from abc import abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from dpdpca_protocol.errors import IntegrityError
 from dpdpca_protocol.randomness import Randomness
@@ -18,7 +21,7 @@ from dpdpca_protocol.wire.sealing import open_at_rest, seal_at_rest
 from dpdpca_runtime.files import sync_folder, write_private
 
 _CONTEXT = b"dpdpca/at-rest/v1/"
-_RESTORE = "stop the service, keep a copy of its home, then restore the home from the newest backup"
+RESTORE_FILES = "stop the service, keep a copy of its home, then restore the home from the newest backup"
 
 
 def chunk_name(study: StudyId, owner: PartyId, version: int, position: int, digest: Digest) -> str:
@@ -60,16 +63,112 @@ def release_folder(study: StudyId, folder: str) -> str:
     return f"{study.hex()}/release-{folder}"
 
 
-class FileStore:
-    """Files under one folder. Functions such as `release_folder` give their relative names."""
+class FileStore(Protocol):
+    """Files under relative names, which functions such as `release_folder` give.
+
+    Worker processes get a store through their pipe. So a store must be picklable, and it must not carry
+    credentials.
+    """
+
+    trouble: str | None
+    """The reason why the store failed last; None after a successful write."""
+    listing_cost: float = 1.0
+    """How much more listing costs than in a folder: leftovers are looked for so much less often."""
+
+    @abstractmethod
+    def write(self, name: str, content: bytes) -> None:
+        """Writes `content` to `name`. The file is stored when this returns.
+
+        Raises:
+            OSError: the disk is full or fails.
+            UnavailableError: `storage-full` or `storage-failing`, as object storage reports it.
+        """
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """Raises IntegrityError if the database names a file that is missing."""
+
+    @abstractmethod
+    def exists(self, name: str) -> bool: ...
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Removes a file or a folder with its content. Does nothing if there is no such file or folder."""
+
+    @abstractmethod
+    def folders(self, study: StudyId) -> list[str]:
+        """The names of the entries in the study's folder."""
+
+    @abstractmethod
+    def entries(self, folder: str) -> list[str]:
+        """The names of complete files in a folder; empty if there is no folder."""
+
+    def entries_of(self, folders: Sequence[str]) -> list[list[str]]:
+        """`entries` of each of these folders, which are all in one folder."""
+        return [self.entries(folder) for folder in folders]
+
+    @abstractmethod
+    def age(self, name: str) -> float:
+        """The seconds since the entry last changed; 0 if it is gone."""
+
+    @abstractmethod
+    def probe(self) -> None:
+        """Writes a small file and removes it, so that `trouble` is up to date. Raises like `write`."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Called once before the proxy serves.
+
+        Raises:
+            UsageError: `bad-settings`, the store can never keep what this class promises.
+        """
+
+    @abstractmethod
+    def place(self, name: str) -> str:
+        """Where the operator finds the file."""
+
+    def write_sealed(self, name: str, content: bytes, key: bytes, randomness: Randomness) -> None:
+        self.write(name, self.sealed(name, content, key, randomness))
+
+    def read_sealed(self, name: str, key: bytes) -> bytes:
+        return self.opened(name, self.read(name), key)
+
+    def sealed(self, name: str, content: bytes, key: bytes, randomness: Randomness) -> bytes:
+        return seal_at_rest(content, key, _CONTEXT + name.encode(), randomness)
+
+    def opened(self, name: str, sealed: bytes, key: bytes) -> bytes:
+        """Raises IntegrityError unless `sealed` was sealed for this name, under this key."""
+        try:
+            return open_at_rest(sealed, key, _CONTEXT + name.encode())
+        except IntegrityError as error:
+            error.place = self.place(name)
+            raise
+
+    def missing(self, name: str) -> IntegrityError:
+        """The error for a file that the database names and that is not there."""
+        return IntegrityError(
+            "state-corrupt", "a stored file is missing", RESTORE_FILES, place=self.place(name)
+        )
+
+    def altered(self, name: str) -> IntegrityError:
+        """The error for a file whose content differs from what was stored."""
+        return IntegrityError(
+            "state-corrupt", "a stored file was altered", RESTORE_FILES, place=self.place(name)
+        )
+
+
+class FolderStore(FileStore):
+    """Private files under one folder.
+
+    A file gets its name after its bytes are on the disk (temporary file, fsync, rename, fsync of the folder),
+    and all its parent folders are on the disk too.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.trouble: str | None = None
-        """The reason why the last write failed; None after a successful write."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes `content` to `name`. The file is on the disk when this returns."""
         path = self.root / name
         try:
             self._make_folder(path.parent)
@@ -80,42 +179,27 @@ class FileStore:
         self.trouble = None
 
     def probe(self) -> None:
-        """Writes a small file and removes it, so that `trouble` is up to date."""
         self.write(".probe", bytes(4096))
         self.remove(".probe")
 
+    def check(self) -> None:
+        """A folder can always keep its promises; `probe` says whether it does now."""
+
+    def place(self, name: str) -> str:
+        return str(self.root / name)
+
     def read(self, name: str) -> bytes:
-        """Raises IntegrityError if the database names a file that is missing."""
         try:
             # with many owners there are many small chunks, and parsing paths would take noticeable time
             with open(f"{self.root}/{name}", "rb", buffering=0) as file:  # noqa: PTH123 # as said
                 return file.readall()
         except FileNotFoundError as error:
-            raise IntegrityError(
-                "state-corrupt", "a stored file is missing", _RESTORE, place=str(self.root / name)
-            ) from error
-
-    def altered(self, name: str) -> IntegrityError:
-        """The error for a file whose content differs from what was stored."""
-        return IntegrityError(
-            "state-corrupt", "a stored file was altered", _RESTORE, place=str(self.root / name)
-        )
+            raise self.missing(name) from error
 
     def exists(self, name: str) -> bool:
         return (self.root / name).is_file()
 
-    def write_sealed(self, name: str, content: bytes, key: bytes, randomness: Randomness) -> None:
-        self.write(name, seal_at_rest(content, key, _CONTEXT + name.encode(), randomness))
-
-    def read_sealed(self, name: str, key: bytes) -> bytes:
-        try:
-            return open_at_rest(self.read(name), key, _CONTEXT + name.encode())
-        except IntegrityError as error:
-            error.place = str(self.root / name)
-            raise
-
     def remove(self, name: str) -> None:
-        """Removes a file or a folder with its content. Does nothing if there is no such file or folder."""
         path = self.root / name
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -123,12 +207,10 @@ class FileStore:
             path.unlink(missing_ok=True)
 
     def folders(self, study: StudyId) -> list[str]:
-        """The names of the entries in the study's folder."""
         path = self.root / study.hex()
         return [f"{study.hex()}/{entry.name}" for entry in path.iterdir()] if path.is_dir() else []
 
     def entries(self, folder: str) -> list[str]:
-        """The names of complete files in a folder; empty if there is no folder."""
         try:
             names = [entry.name for entry in (self.root / folder).iterdir()]
         except FileNotFoundError:
@@ -136,7 +218,6 @@ class FileStore:
         return sorted(name for name in names if not name.startswith("."))
 
     def age(self, name: str) -> float:
-        """The seconds since the entry last changed; 0 if it is gone."""
         try:
             return time.time() - (self.root / name).stat().st_mtime  # noqa: TID251 # the file system's own clock
         except FileNotFoundError:

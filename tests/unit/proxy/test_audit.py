@@ -399,7 +399,7 @@ def test_a_chunk_whose_salt_was_altered_or_that_is_gone_is_noticed(
     files, key = study.world.proxy.files, study.world.proxy.data_key(study.study)
     ((_, row), *_) = [found for found in rows(study, chunks) if found[1]["version"] != UNFINISHED]
     place = PartyId.parse(row["owner"]), row["version"], row["position"], Digest.parse(row["digest"])
-    path = files.root / (name := chunk_name(study.study, *place))
+    path = Path(files.place(name := chunk_name(study.study, *place)))
     before, chunk = path.read_bytes(), files.read_sealed(name, key)
     what = "shares: statements, receipts and their events"
     try:

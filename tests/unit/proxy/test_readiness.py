@@ -8,7 +8,7 @@ import pytest
 from proxy_world import ProxyWorld
 
 from dpdpca_proxy import app
-from dpdpca_proxy.store.files import FileStore
+from dpdpca_proxy.store.files import FolderStore
 
 
 def readiness(world: ProxyWorld) -> tuple[int, str]:
@@ -34,13 +34,13 @@ def test_a_storage_that_fails_unseen_is_found(world: ProxyWorld, monkeypatch: py
 
 def test_many_questions_are_one_write(world: ProxyWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     probes = []
-    probe = FileStore.probe
+    probe = FolderStore.probe
 
-    def counted(store: FileStore) -> Any:
+    def counted(store: FolderStore) -> Any:
         probes.append(1)
         return probe(store)
 
-    monkeypatch.setattr(FileStore, "probe", counted)
+    monkeypatch.setattr(FolderStore, "probe", counted)
     for _ in range(30):
         assert readiness(world)[0] == 200
     assert len(probes) <= 2

@@ -17,7 +17,7 @@ from dpdpca_proxy import jobs
 from dpdpca_proxy.audit import HOLDS, audit_study
 from dpdpca_proxy.progress import JobProgress
 from dpdpca_proxy.store.database import ProxyDatabase
-from dpdpca_proxy.store.files import FileStore
+from dpdpca_proxy.store.files import FolderStore
 from dpdpca_proxy.worker import COURTESY
 from dpdpca_runtime.workers import BackgroundProcesses, WorkerFailedError
 
@@ -371,7 +371,7 @@ def test_a_full_disk_refuses_a_chunk_and_recovers(world: ProxyWorld, monkeypatch
 def test_a_swapped_file_does_not_open(tmp_path: Path) -> None:
     from dpdpca_protocol.randomness import OS_RANDOMNESS
 
-    files = FileStore(tmp_path)
+    files = FolderStore(tmp_path)
     key = bytes(32)
     files.write_sealed("a/1", b"one", key, OS_RANDOMNESS)
     files.write("a/2", files.read("a/1"))

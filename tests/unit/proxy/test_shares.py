@@ -15,7 +15,7 @@ from dpdpca_protocol.wire.salts import SALT_BYTES, salted_chunk, unsalted
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy import shares
 from dpdpca_proxy.audit import HOLDS, audit_study
-from dpdpca_proxy.store.files import FileStore, share_folder
+from dpdpca_proxy.store.files import FolderStore, share_folder
 
 
 @pytest.fixture
@@ -217,7 +217,7 @@ def test_files_of_withdrawn_and_replaced_shares_that_a_crash_left_go_with_the_ne
     world, (first, second, third) = study.world, study.world.owners
     study.deliver(third, values_of(3, 2))
     with monkeypatch.context() as patch:
-        patch.setattr(FileStore, "remove", lambda self, name: None)  # where a process had died
+        patch.setattr(FolderStore, "remove", lambda self, name: None)  # where a process had died
         study.deliver(first, values_of(3, 0))
         study.withdraw(first, 2)
         study.deliver(second, values_of(3, 1))

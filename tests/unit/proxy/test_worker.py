@@ -18,7 +18,7 @@ from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.suite import PaillierSuite
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.salts import salted_chunk
-from dpdpca_proxy.store.files import product_name, sealed_folder
+from dpdpca_proxy.store.files import FolderStore, product_name, sealed_folder
 from dpdpca_proxy.study_files import StudyFiles
 from dpdpca_proxy.worker import multiply_chunks
 from dpdpca_runtime.workers import WorkerProcesses
@@ -33,7 +33,7 @@ def public(request: pytest.FixtureRequest) -> PublicKey:
 @pytest.fixture
 def place(tmp_path: Path, public: PublicKey) -> StudyFiles:
     suite = PaillierSuite(public, 16, 1, 1)
-    return StudyFiles(tmp_path, StudyId.of(b"study"), suite, OS_RANDOMNESS.bytes(32))
+    return StudyFiles(FolderStore(tmp_path), StudyId.of(b"study"), suite, OS_RANDOMNESS.bytes(32))
 
 
 def stored(place: StudyFiles, positions: int, owners: int, ciphertexts: int) -> tuple[Any, list[list[mpz]]]:
