@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
-from pathlib import Path
 
 from dpdpca_protocol.errors import (
     AuthenticationError,
