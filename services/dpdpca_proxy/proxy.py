@@ -20,6 +20,7 @@ from dpdpca_protocol.errors import (
     NotFoundError,
     PolicyError,
 )
+from dpdpca_protocol.messages.software import Software
 from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules, PublicKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
@@ -41,6 +42,7 @@ from dpdpca_runtime.evidence import kept_manifests
 from dpdpca_runtime.files import private_dir
 from dpdpca_runtime.identity_files import IdentityFiles, IdentityKeys
 from dpdpca_runtime.passphrase import unlock
+from dpdpca_runtime.software import running_software
 
 DATABASE_FILE = "proxy.sqlite3"
 FILES_FOLDER = "studies"
@@ -77,6 +79,8 @@ class Proxy:
     randomness: Randomness
     metrics: Metrics
     key_rules: KeyRules
+    software: Software
+    """What runs here, as the card and every release name it."""
     terms: Callable[[StudyId], StudyTerms]
     """Returns the terms of a stored study. The terms are parsed once and then cached."""
     signer: Callable[[StudyId], bytes]
@@ -107,8 +111,9 @@ class Proxy:
 
     @property
     def card(self) -> Statement:
-        """The proxy's signed card: always the same bytes."""
-        return ProxyCard(self.settings.name, self.settings.public_url, self.key.public).sign(self.key)
+        """The proxy's signed card: always the same bytes, as long as settings, keys and software stay."""
+        settings = self.settings
+        return ProxyCard(settings.name, settings.public_url, self.key.public, self.software).sign(self.key)
 
     def data_key(self, study: StudyId) -> bytes:
         """The key that seals the study's chunks, products, noise and mask.
@@ -242,6 +247,7 @@ def open_proxy(
         randomness=randomness,
         metrics=counted,
         key_rules=key_rules,
+        software=running_software(settings.image_digest),
         terms=terms,
         signer=signer,
         wake=wake,
