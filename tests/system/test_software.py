@@ -144,7 +144,7 @@ def test_an_operator_may_name_the_image_and_not_just_anything(world: World) -> N
         world.restart(DPDPCA_PROXY_IMAGE_DIGEST=IMAGE)
         assert (world.card().kind, world.card().digest) == (SoftwareKind.IMAGE, IMAGE)
         proxy.stop()
-        command = [world.environment / "bin" / "dpdpca", *proxy.arguments]
+        command = [str(world.environment / "bin" / "dpdpca"), *proxy.arguments]
         environment = {**before, "DPDPCA_PROXY_IMAGE_DIGEST": "latest"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
         assert done.returncode == 2

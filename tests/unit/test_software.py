@@ -40,7 +40,7 @@ def record(files: Mapping[str, bytes]) -> bytes:
     return "\n".join([*map(row, files), f"{INFO}/RECORD,,", ""]).encode()
 
 
-def make_wheel(path: Path, files: Mapping[str, bytes] = FILES, **changed: bytes) -> Path:
+def make_wheel(path: Path, files: Mapping[str, bytes] = FILES, changed: Mapping[str, bytes] = {}) -> Path:
     with zipfile.ZipFile(path, "w") as wheel:
         for name, content in {**files, f"{INFO}/RECORD": record(files), **changed}.items():
             wheel.writestr(name, content)
@@ -190,8 +190,8 @@ def test_a_file_that_is_no_wheel_of_this_program_is_refused(tmp_path: Path) -> N
 
 
 def test_a_wheel_whose_files_are_not_as_listed_is_refused(tmp_path: Path) -> None:
-    altered = make_wheel(tmp_path / "altered.whl", **{"dpdpca_one/code.py": b"other"})
-    added = make_wheel(tmp_path / "added.whl", **{"dpdpca_one/more.py": b""})
+    altered = make_wheel(tmp_path / "altered.whl", changed={"dpdpca_one/code.py": b"other"})
+    added = make_wheel(tmp_path / "added.whl", changed={"dpdpca_one/more.py": b""})
     for path, name in ((altered, "dpdpca_one/code.py"), (added, "dpdpca_one/more.py")):
         with pytest.raises(DpdpcaError, match=name) as refusal:
             wheel_software(path)
