@@ -198,7 +198,7 @@ def _explain(error: Exception, words: list[str]) -> tuple[str, int]:
         if error.name in sys.stdlib_module_names:
             return f"this Python lacks the standard module {error.name}; use a complete CPython", 1
         part = PARTS.get(next((word for word in words if word in PARTS), ""))
-        extra = _EXTRAS.get(error.name or "") or (part.extra if part else "demo")
+        extra = _EXTRAS.get((error.name or "").partition(".")[0]) or (part.extra if part else "demo")
         next_step = f"in the source folder of dpdpca, run: pip install '.[{extra}]'"
         return f"the Python package {error.name} is not installed; {next_step}", 1
     if isinstance(error, OSError) and error.strerror:
@@ -210,7 +210,7 @@ def _explain(error: Exception, words: list[str]) -> tuple[str, int]:
     return f"unexpected internal error ({type(error).__name__}); run again with --debug and report it", 1
 
 
-_EXTRAS = {"psycopg": "postgres"}
+_EXTRAS = {"opentelemetry": "otel", "psycopg": "postgres"}
 """Packages that one setting needs, whatever the command."""
 
 _REMEDIES = {

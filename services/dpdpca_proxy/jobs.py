@@ -304,7 +304,8 @@ class Jobs:
                 if step.phase in _IRREVOCABLE:
                     self._check(study, step.phase)
                 self._progress[study] = step.begin
-                step.act()
+                with self._proxy.traces.step(step.phase):
+                    step.act()
         finally:
             self._guarded(self._leases.give_back, study)
         return step is not None

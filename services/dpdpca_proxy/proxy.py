@@ -37,6 +37,7 @@ from dpdpca_proxy.store.releases import find_data_key
 from dpdpca_proxy.store.studies import load_blob, load_study
 from dpdpca_proxy.store.witness import Witness
 from dpdpca_runtime.asgi.observe import Metrics
+from dpdpca_runtime.asgi.traces import NO_TRACES, Traces
 from dpdpca_runtime.database import RESTORE, Place, as_written
 from dpdpca_runtime.evidence import kept_manifests
 from dpdpca_runtime.files import private_dir
@@ -87,6 +88,7 @@ class Proxy:
     """Returns the raw Ed25519 key of this proxy that a stored study names, even if its terms are refused."""
     wake: Callable[[], None] = field(default=lambda: None)
     """Called after a commit, when there may be work for the jobs or news for the streams."""
+    traces: Traces = NO_TRACES
 
     @property
     def key(self) -> IdentityKey:
