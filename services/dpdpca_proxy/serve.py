@@ -1,8 +1,10 @@
 """Runs the proxy with its public listener and the operator's listener, until a signal stops it."""
 
+import logging
 import sys
 from dataclasses import replace
 
+from dpdpca_protocol.messages.software import SoftwareKind
 from dpdpca_proxy.app import create_app, create_operator_app
 from dpdpca_proxy.proxy import open_proxy
 from dpdpca_proxy.settings import Settings
@@ -12,6 +14,7 @@ from dpdpca_runtime.asgi.serving import Listener, ignore_hangup
 from dpdpca_runtime.asgi.serving import serve as run
 from dpdpca_runtime.asgi.traces import Traces, open_traces
 
+_logger = logging.getLogger("dpdpca.serve")
 _TURN_SECONDS = 0.001
 """How long a thread that checks ciphertexts may delay the event loop; Python's default is 5 ms."""
 
@@ -46,6 +49,8 @@ def _serve(settings: Settings, traces: Traces) -> None:
         loaded = certificate
         public.state.proxy.metrics.gauge("dpdpca_certificate_seconds_left", lambda: {(): loaded.seconds_left})
     configure_logging(settings.log_level)
+    if proxy.software.kind is SoftwareKind.ALTERED:
+        _logger.warning("installed files differ from the wheel: dpdpca version --digest")
     sys.setswitchinterval(_TURN_SECONDS)
     run(
         [

@@ -60,7 +60,7 @@ class Receiver:
 
 def plain(attributes: Iterable[KeyValue]) -> dict[str, object]:
     """Attributes as Python values."""
-    return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in attributes}
+    return {each.key: getattr(each.value, str(each.value.WhichOneof("value"))) for each in attributes}
 
 
 @contextmanager

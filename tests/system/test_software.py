@@ -168,6 +168,7 @@ def test_a_proxy_whose_files_were_changed_says_so_and_gets_nothing(world: World,
     card = world.card()
     assert card.kind is SoftwareKind.ALTERED
     assert card.digest not in (None, digest)
+    assert "installed files differ from the wheel" in federation.proxy.log.read_text()
     join = owner.run("owner", "join", address, "--data", file, "--yes")
     refused(join, "altered after the installation", str(card.digest), digest)
     assert federation.requests("PUT", "/v1/studies/{study}/share/chunks/{position}") == 0

@@ -155,4 +155,5 @@ def open_traces(collector: str | None, service: str) -> Iterator[Traces]:
         ending.start()
         ending.join(_STOP_SECONDS)
         if ending.is_alive():
-            exporter.shutdown()  # ends its retries; the remaining spans are lost
+            # Ends its retries; the remaining spans are lost.
+            exporter.shutdown()  # type: ignore[no-untyped-call]
