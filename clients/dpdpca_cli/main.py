@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version as installed_version
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -126,13 +127,28 @@ for _name, _part in PARTS.items():
     app.add_typer(_stand_in(_part), name=_name, help=_part.help)
 
 
-@app.command(epilog="Example: dpdpca version --json")
+@app.command(epilog="Example: dpdpca version --wheel dpdpca-0.2.0-py3-none-any.whl")
 def version(
+    digest: Annotated[
+        bool, typer.Option("--digest", help="Print also what was installed, and its digest.")
+    ] = False,
+    wheel: Annotated[
+        Path | None, typer.Option("--wheel", help="A wheel: print its version and its digest instead.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the version of this installation."""
-    number = installed_version("dpdpca")
-    typer.echo(json.dumps({"version": number}) if as_json else f"dpdpca {number}")
+    """Print the version of this installation, or the version and the digest of a wheel.
+
+    An owner's policy may list the digests of the software that it accepts from a proxy.
+    """
+    if wheel is None and not digest:
+        number = installed_version("dpdpca")
+        typer.echo(json.dumps({"version": number}) if as_json else f"dpdpca {number}")
+        return
+    from dpdpca_runtime.software import running_software, wheel_software
+
+    software = running_software() if wheel is None else wheel_software(wheel)
+    typer.echo(json.dumps(software.to_body()) if as_json else str(software))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -182,7 +198,7 @@ def _explain(error: Exception, words: list[str]) -> tuple[str, int]:
         if error.name in sys.stdlib_module_names:
             return f"this Python lacks the standard module {error.name}; use a complete CPython", 1
         part = PARTS.get(next((word for word in words if word in PARTS), ""))
-        extra = _EXTRAS.get(error.name or "") or (part.extra if part else "demo")
+        extra = _EXTRAS.get((error.name or "").partition(".")[0]) or (part.extra if part else "demo")
         next_step = f"in the source folder of dpdpca, run: pip install '.[{extra}]'"
         return f"the Python package {error.name} is not installed; {next_step}", 1
     if isinstance(error, OSError) and error.strerror:
@@ -194,7 +210,7 @@ def _explain(error: Exception, words: list[str]) -> tuple[str, int]:
     return f"unexpected internal error ({type(error).__name__}); run again with --debug and report it", 1
 
 
-_EXTRAS = {"psycopg": "postgres"}
+_EXTRAS = {"opentelemetry": "otel", "psycopg": "postgres"}
 """Packages that one setting needs, whatever the command."""
 
 _REMEDIES = {

@@ -26,6 +26,7 @@ from dpdpca_owner.sample_share import check_sample_folder, write_sample
 from dpdpca_owner.share_chunks import prepare_randomizers
 from dpdpca_owner.study_checks import (
     OpenedStudy,
+    ask_software,
     check_names,
     check_participant,
     follow_proxy,
@@ -196,6 +197,7 @@ def review(
         check_sample_folder(save)
     with desk.study(address) as (desk, client, opened):
         opened = check_names(opened, desk.home, desk.owner, client)
+        opened = ask_software(opened, address.proxy, desk.home, client, desk.say)
     contribution = None
     if location is not None:
         contribution, _ = _read(desk, opened.manifest, location, strict)
@@ -249,7 +251,7 @@ def _sheet(
     if chain is not None:
         spending = replace(spending, later=later_rounds(opened.manifest, chain))
         chain = chain if spending.placed is None else chain.on(spending.placed)
-    judged = policy.judge(opened.manifest, desk.owner.key.public.ed25519, opened.compared)
+    judged = policy.judge(opened.manifest, desk.owner.key.public.ed25519, opened.compared, opened.software)
     dry_run = None
     if contribution is not None:
         dry_run = DryRun(
@@ -337,8 +339,9 @@ def prepare_join(
         _ = desk.owner.key.opening_key  # raises if there is no key to which the components could be sealed
         check_participant(opened.manifest, desk.owner)
         opened = check_names(opened, desk.home, desk.owner, client)
+        opened = ask_software(opened, address.proxy, desk.home, client, desk.say)
     policy = desk.home.policy()
-    policy.check(opened.manifest, desk.owner.key.public.ed25519, opened.compared)
+    policy.check(opened.manifest, desk.owner.key.public.ed25519, opened.compared, opened.software)
     if opened.manifest.is_blinded:
         check_not_recovered(desk.home.ledger.read(), desk.owner)
     named = data_set or policy.dataset
@@ -359,7 +362,8 @@ def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher
     receipt is written to the ledger.
 
     Raises:
-        PolicyError: another join has meanwhile spent the budget that this one needs; or `study-declined`.
+        PolicyError: another join has meanwhile spent the budget that this one needs; `policy-software`, the
+            proxy now runs other software than the policy accepts; or `study-declined`.
         UnavailableError: the ledger cannot be written; nothing was sent.
     """
     opened, ledger = prepared.sheet.study, desk.home.ledger
@@ -368,7 +372,9 @@ def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher
 
     def pay() -> None:
         policy = desk.home.policy()  # read again: it may have changed since the owner consented
-        policy.check(opened.manifest, desk.owner.key.public.ed25519, opened.compared)
+        # The proxy may have been updated too.
+        software = ask_software(opened, address.proxy, desk.home, client, desk.say).software
+        policy.check(opened.manifest, desk.owner.key.public.ed25519, opened.compared, software)
         with ledger.writing(desk.now()) as book:
             check_own(book.ledger, desk.owner.parties)
             if blinded:

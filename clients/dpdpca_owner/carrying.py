@@ -161,16 +161,24 @@ class CarriedFolder:
         package: what is in the folder and listed.
         proxy: the raw Ed25519 key that the proxy signs with; None before it is known.
         heard: the time of the oldest answer that was read; empty if none was.
+
+    `accepted` gives the digests of software that the owner's policy accepts. Only a folder with a share asks.
     """
 
     def __init__(
-        self, package: Package, signing: IdentityKey, proxy: bytes | None, former: frozenset[bytes]
+        self,
+        package: Package,
+        signing: IdentityKey,
+        proxy: bytes | None,
+        former: frozenset[bytes],
+        accepted: Callable[[], tuple[str, ...]],
     ) -> None:
         self.package = package
         self.proxy = proxy
         self.heard = ""
         self._signing = signing
         self._former = former
+        self._accepted = accepted
         self._lock = threading.Lock()
         self._staged: list[CarriedRequest] = []
 
@@ -241,7 +249,8 @@ class CarriedFolder:
                 if each.reads or instead_of is None or not each.target.startswith(instead_of) or each in keep
             ]
             listed = sorted([*listed, *self._staged], key=_place)
-            self.package = Package(package.path, package.url, self.proxy, listed)
+            software = self._accepted() if any(each.is_of_share for each in listed) else ()
+            self.package = Package(package.path, package.url, self.proxy, listed, software)
             self.package.save(self._signing)
             self._staged.clear()
             self.package.clear()
@@ -362,7 +371,8 @@ def _open_folder(path: Path, url: str, owner: Owner, home: OwnerHome) -> Carried
         raise ConflictError("folder-in-use", f"{path} exists and is not empty", "name a new folder")
     else:
         package = Package(path, url, proxy, ())
-    return CarriedFolder(package, owner.key, proxy, frozenset(each for each in former if each is not None))
+    earlier = frozenset(each for each in former if each is not None)
+    return CarriedFolder(package, owner.key, proxy, earlier, lambda: home.policy().software)
 
 
 def _place(request: CarriedRequest) -> int:

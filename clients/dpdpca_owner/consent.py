@@ -200,9 +200,16 @@ class ConsentSheet:
             " noise. The proxy does not give the data user the shares of single owners.",
             f"{user} learns the exact total number of records of all owners.",
             f"{proxy} holds the {hidden} but no key. {towards}",
+            f"{proxy} says that it runs {self._software()}. Nothing proves that.",
             count,
             _BLINDED if self.manifest.is_blinded else _COLLUSION,
         ]
+
+    def _software(self) -> str:
+        software = self.study.software
+        return (
+            "an earlier version of dpdpca, which does not name itself" if software is None else str(software)
+        )
 
     def promise(self) -> list[str]:
         manifest, guarantee = self.manifest, self.manifest.figures.guarantee
@@ -431,6 +438,7 @@ class ConsentSheet:
                 "url": manifest.proxy.url,
                 "ed25519": manifest.proxy.ed25519.hex(),
                 "words": fingerprint_words(manifest.proxy.ed25519),
+                "software": None if self.study.software is None else self.study.software.to_body(),
             },
             "leaves": {
                 "values": figures.value_count,

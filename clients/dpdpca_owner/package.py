@@ -31,9 +31,10 @@ from dpdpca_protocol.errors import (
     NotFoundError,
 )
 from dpdpca_protocol.messages.carried import CarriedAnswer
+from dpdpca_protocol.messages.software import MOST_SOFTWARE, read_software_digest
 from dpdpca_protocol.wire.address import parse_address
 from dpdpca_protocol.wire.canonical import parse_canonical
-from dpdpca_protocol.wire.fields import malformed
+from dpdpca_protocol.wire.fields import malformed, read_list
 from dpdpca_protocol.wire.http import (
     CHUNK_MEDIA_TYPE,
     COMPONENTS_LIMIT_BYTES,
@@ -109,6 +110,12 @@ class CarriedRequest:
         return self.method == "GET"
 
     @property
+    def is_of_share(self) -> bool:
+        """Whether the request sends a chunk of a share, or completes the share."""
+        path, _, _ = self.target.partition("?")
+        return self.method == "PUT" or path.endswith("/share/complete")
+
+    @property
     def proves_itself(self) -> bool:
         """Whether the answer is signed by another party or compared by people, so that the proxy does not
         sign it once more."""
@@ -182,13 +189,23 @@ class Package:
         url: the address of the proxy.
         proxy: the raw Ed25519 key of the proxy that the owner has pinned, or None before an enrolment.
         requests: in the order in which they are sent.
+        software: the digests of the proxy's software that the owner accepts for a share in the folder; if
+            empty, any software is accepted.
     """
 
-    def __init__(self, path: Path, url: str, proxy: bytes | None, requests: Iterable[CarriedRequest]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        url: str,
+        proxy: bytes | None,
+        requests: Iterable[CarriedRequest],
+        software: Iterable[str] = (),
+    ) -> None:
         self.path = path
         self.url = url
         self.proxy = proxy
         self.requests = tuple(requests)
+        self.software = tuple(software)
 
     @classmethod
     def exists(cls, path: Path) -> bool:
@@ -220,12 +237,16 @@ class Package:
             _check_version(parse_canonical(encoded))
             statement = verify_statement("package", encoded)
             body = statement.body
-            check_members(body, "package", "proxy", "requests", "url", "version")
+            check_members(body, "package", "proxy", "requests", "url", "version", optional=("software",))
             proxy = None if body["proxy"] is None else hex_bytes(body["proxy"], 32, "proxy")
             if not isinstance(body["requests"], list):
                 malformed("requests", "a list of requests")
             requests = [CarriedRequest.parse(each) for each in body["requests"]]
             url = str(parse_address(body["url"]))
+            software = [
+                read_software_digest(each)
+                for each in read_list(body.get("software", []), "software", MOST_SOFTWARE)
+            ]
         except ConflictError:
             raise
         except DpdpcaError as error:
@@ -236,12 +257,12 @@ class Package:
                 f"another owner has made the folder {path}",
                 "name a new folder",
             )
-        return cls(path, url, proxy, requests)
+        return cls(path, url, proxy, requests, software)
 
     def save(self, key: IdentityKey) -> None:
         """Write the list of requests. Their bodies must be in the folder already."""
         self._make_folders()
-        body = {
+        body: dict[str, Any] = {
             "format": FORMAT,
             "package": PACKAGE_FORMAT,
             "proxy": None if self.proxy is None else self.proxy.hex(),
@@ -249,6 +270,8 @@ class Package:
             "url": self.url,
             "version": version("dpdpca"),
         }
+        if self.software:
+            body["software"] = list(self.software)
         write_shared(self.path / _README, _ABOUT.format(url=self.url).encode())
         write_shared(self.path / _INDEX, sign_statement("package", body, key).encoded)
 

@@ -13,11 +13,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from dpdpca_owner.accepted import REMEDY, is_accepted, software_text
 from dpdpca_owner.accounts.budget import Budget
 from dpdpca_owner.accounts.charge import DATA_SET_NAME
 from dpdpca_owner.known_parties import Recognised, read_recognised
 from dpdpca_owner.rules import Rule, read_rules
 from dpdpca_protocol.errors import MessageError, PolicyError, UsageError
+from dpdpca_protocol.messages.software import MOST_SOFTWARE, Software, read_software_digest
 from dpdpca_protocol.privacy.mechanisms import MECHANISMS
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import MAX_ENCODED_FEATURES
@@ -58,6 +60,7 @@ min_known_owners = 0         # in a blinded study: other owners whose words you 
 min_records = 1              # of all owners together; only a masked study enforces it before the release
 releases = [{_listed(ReleaseKind)}]
 mechanisms = [{_listed(each.name for each in MECHANISMS)}]
+software = []                # accepted digests of the proxy's software (dpdpca version --wheel); empty: any
 
 [budget]                     # limit for all studies on the same records together
 epsilon = 10
@@ -103,11 +106,13 @@ class PolicyLine:
         slug: of the error for a study that violates the line.
         holds: whether this study complies.
         text: the study's value and the policy's limit, in words.
+        next_step: what to do about a violation.
     """
 
     slug: str
     holds: bool
     text: str
+    next_step: str = "ask the data user for other terms; --yes does not override the policy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +124,7 @@ class Policy:
         dataset: the name of the one data set to which all records belong, or None.
         recognised: the owners that count towards `min_owners`; None if every owner counts.
         rules: by which the agent may approve studies.
+        software: the digests of a proxy's software that are accepted; if empty, any software is.
     """
 
     max_epsilon: Fraction
@@ -133,16 +139,22 @@ class Policy:
     dataset: str | None
     recognised: tuple[Recognised, ...] | None
     rules: tuple[Rule, ...] = ()
+    software: tuple[str, ...] = ()
 
     def judge(
-        self, manifest: Manifest, owner: bytes, compared: Collection[bytes] = ()
+        self,
+        manifest: Manifest,
+        owner: bytes,
+        compared: Collection[bytes] = (),
+        software: Software | None = None,
     ) -> tuple[PolicyLine, ...]:
-        """All lines that can be compared with a manifest alone; the budget is not among them.
+        """All lines that can be compared with a manifest and a proxy's card; the budget is not among them.
 
         Args:
             manifest: opened and checked.
             owner: this owner's raw Ed25519 key.
             compared: the keys of the other named owners whose words this owner has compared.
+            software: what the proxy's card names; None if it names nothing.
         """
         features, mechanism = manifest.figures.encoded_features, manifest.mechanism
         strangers = self._strangers(manifest, owner)
@@ -189,17 +201,30 @@ class Policy:
                     f" {self.min_known_owners})",
                 )
             )
+        if self.software:
+            lines.append(self.judge_software(software))
         return tuple(lines)
 
-    def check(self, manifest: Manifest, owner: bytes, compared: Collection[bytes] = ()) -> None:
+    def check(
+        self,
+        manifest: Manifest,
+        owner: bytes,
+        compared: Collection[bytes] = (),
+        software: Software | None = None,
+    ) -> None:
         """Raises PolicyError with all lines that the study violates, under the slug of the first one."""
-        broken = [line for line in self.judge(manifest, owner, compared) if not line.holds]
+        broken = [line for line in self.judge(manifest, owner, compared, software) if not line.holds]
         if broken:
             raise PolicyError(
                 broken[0].slug,
                 f"this owner's policy refuses the study: {'; '.join(line.text for line in broken)}",
-                "ask the data user for other terms; --yes does not override the policy",
+                broken[0].next_step,
             )
+
+    def judge_software(self, software: Software | None, what: str = "the proxy runs") -> PolicyLine:
+        """Whether the policy accepts a proxy's software; see `software_text`."""
+        holds = is_accepted(software, self.software)
+        return PolicyLine("policy-software", holds, software_text(software, self.software, what), REMEDY)
 
     def _strangers(self, manifest: Manifest, owner: bytes) -> int:
         """How many owners that may be in the cohort are not recognised."""
@@ -268,6 +293,9 @@ def _read(body: Mapping[str, Any], text: str) -> Policy:
         dataset=None if name is None else read_text(name, "dataset", DATA_SET_NAME),
         recognised=None if recognised is None else read_recognised(recognised, "recognised"),
         rules=read_rules(body.get("rule", []), text, min_owners),
+        software=tuple(
+            read_software_digest(each) for each in read_list(study["software"], "software", MOST_SOFTWARE)
+        ),
     )
 
 

@@ -15,12 +15,21 @@ from dpdpca_owner.inclusion import (
     check_extends,
     check_inclusion,
 )
+from dpdpca_owner.policy import PolicyLine
 from dpdpca_owner.study_checks import RefusedTermsError, read_terms
 from dpdpca_owner.study_folder import StudyFolder
-from dpdpca_protocol.errors import DpdpcaError, IntegrityError, NotFoundError, UnavailableError
+from dpdpca_protocol.errors import (
+    DpdpcaError,
+    IntegrityError,
+    NotFoundError,
+    PolicyError,
+    UnavailableError,
+    UsageError,
+)
 from dpdpca_protocol.messages.share import Receipt
+from dpdpca_protocol.messages.software import told_software
 from dpdpca_protocol.messages.study_messages import StudyMark
-from dpdpca_protocol.messages.transcript import FIRST
+from dpdpca_protocol.messages.transcript import FIRST, Event
 from dpdpca_protocol.study import RELEASED_STATES, TERMINAL_STATES, StudyState
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.signing import named_head, verify_statement
@@ -40,6 +49,7 @@ class Report:
             names as its newest; None if the statement names none or cannot be read.
         log: the newest head of the proxy's log, as the proxy signed it; None offline.
         transcript: the digest of the newest event of the study.
+        software: whether the policy accepts the software that made the release; None without a release.
     """
 
     address: StudyAddress
@@ -49,6 +59,7 @@ class Report:
     is_ledger_whole: bool | None
     log: StudyMark | None
     transcript: Digest
+    software: PolicyLine | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +166,7 @@ def status(desk: Desk, address: StudyAddress) -> Report:
     )
     booked = ledger.refund(told, desk.now())
     mark = None if facts.mark is None else StudyMark.verify(facts.mark, address.study, pinned)
-    return _report(address, facts, inclusion, booked, folder, mark, history.events)
+    return _report(desk, address, facts, inclusion, booked, folder, mark, history.events)
 
 
 def status_offline(desk: Desk, address: StudyAddress) -> Report:
@@ -179,10 +190,11 @@ def status_offline(desk: Desk, address: StudyAddress) -> Report:
     facts, owner = StudyFacts.parse(seen[0]), desk.owner.key.public.party_id
     receipt = folder.last_receipt(pinned)
     inclusion = check_inclusion(address.study, owner, pinned, facts, seen[1], receipt)
-    return _report(address, facts, inclusion, desk.home.ledger.read(), folder, None, seen[1])
+    return _report(desk, address, facts, inclusion, desk.home.ledger.read(), folder, None, seen[1])
 
 
 def _report(
+    desk: Desk,
     address: StudyAddress,
     facts: StudyFacts,
     inclusion: Inclusion,
@@ -194,7 +206,17 @@ def _report(
     head = _head_in(folder, inclusion.receipt)
     whole = None if head is None else any(entry.digest == head for entry in ledger.entries)
     newest = verify_statement("event", transcript[-1]).digest if transcript else FIRST
-    return Report(address, facts, inclusion, ledger.spend(address.study), whole, log, newest)
+    spend, software = ledger.spend(address.study), _software_of(desk, inclusion.events)
+    return Report(address, facts, inclusion, spend, whole, log, newest, software)
+
+
+def _software_of(desk: Desk, events: Sequence[Event]) -> PolicyLine | None:
+    """What the policy says of the software that made the release, if there is a release that names one."""
+    for event in events:
+        if event.kind == "release" and (software := told_software(event.detail)) is not None:
+            with suppress(UsageError, PolicyError):  # a broken policy stops joins, not reports
+                return desk.home.policy().judge_software(software, "the release was made by")
+    return None
 
 
 def _head_in(folder: StudyFolder, receipt: Receipt | None) -> Digest | None:

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import httpx
 
+from dpdpca_owner.accepted import is_accepted, software_text
 from dpdpca_owner.package import CarriedRequest, Package
 from dpdpca_protocol.errors import (
     AuthenticationError,
     DpdpcaError,
     MessageError,
+    PolicyError,
     UnavailableError,
 )
 from dpdpca_protocol.messages.carried import CarriedAnswer
@@ -85,6 +87,8 @@ def send(
             sent.
         AuthenticationError: the proxy has another key than the owner has pinned; or it does not sign an
             answer.
+        PolicyError: `policy-software`, the folder has a share, and the proxy runs other software than the
+            owner accepts. Nothing was sent.
         DpdpcaError: the proxy refuses a request.
     """
     package = Package.load(folder)
@@ -108,6 +112,14 @@ class _Errand:
         key = card.identity.ed25519
         writes = [each for each in package.requests if not each.reads]
         waiting = [each for each in writes if not package.has_answer(each, key)]
+        if any(each.is_of_share for each in waiting) and not is_accepted(card.software, package.software):
+            raise PolicyError(
+                "policy-software",
+                f"the owner's policy refuses the proxy, and nothing was sent:"
+                f" {software_text(card.software, package.software)}",
+                "tell the owner. It can review that software, list its digest in its policy, and repeat the"
+                " command that made the folder. Or wait until the proxy runs software that is listed",
+            )
         watcher.on_begin(sum(each.body_bytes for each in waiting))
         refusal = None
         try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from dpdpca_owner.blinding import check_blinding_keys
 from dpdpca_owner.home import Owner, OwnerHome
 from dpdpca_protocol.errors import AuthenticationError, MessageError, NotAllowedError, PolicyError
+from dpdpca_protocol.messages.software import Software
 from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules
 from dpdpca_protocol.terms.manifest import Manifest
@@ -32,6 +33,7 @@ class OpenedStudy:
         user_since: when this owner first saw the data user's key; None at first contact.
         owners_since: for each raw Ed25519 key of a named owner, when this owner first joined a study with it.
         compared: the raw Ed25519 keys of the named owners whose words this owner has compared.
+        software: what the proxy's newest card names; None if it names nothing, or nobody has asked.
     """
 
     signed: SignedManifest
@@ -39,6 +41,7 @@ class OpenedStudy:
     user_since: str | None
     owners_since: Mapping[bytes, str] = field(default_factory=dict)
     compared: frozenset[bytes] = frozenset()
+    software: Software | None = None
 
     @property
     def manifest(self) -> Manifest:
@@ -98,18 +101,31 @@ def open_study(
 
 
 def follow_proxy(url: str, home: OwnerHome, client: ProxyClient, say: Callable[[str], None]) -> ProxyCard:
-    """The card of the proxy at `url`. If its key has changed, pins the new key that the old key announces.
+    """The present card of the proxy at `url`. If its key has changed, pins the new key that the old key
+    announces.
 
     Raises:
         AuthenticationError: the key is different, and no statement signed with the pinned key announces it.
     """
     card, statement = client.card(of_any_key=True)
-    if home.pins.follow_proxy(url, statement, client.proxy_rotations()):
+    is_same = card.identity == home.pins.proxy(url).identity
+    if home.pins.follow_proxy(url, statement, () if is_same else client.proxy_rotations()):
         say(
             f"{card.name} has a new key, announced by a statement signed with the pinned key; compare these"
             f" words with those of the operator: {fingerprint_words(card.identity.ed25519)}"
         )
-    return home.pins.proxy(url)
+    return card
+
+
+def ask_software(
+    opened: OpenedStudy,
+    url: str,
+    home: OwnerHome,
+    client: ProxyClient,
+    say: Callable[[str], None] = lambda text: None,
+) -> OpenedStudy:
+    """The study, with the software that its proxy says it runs now. Raises like `follow_proxy`."""
+    return replace(opened, software=follow_proxy(url, home, client, say).software)
 
 
 def read_terms(encoded: bytes, address: StudyAddress, home: OwnerHome) -> Manifest:

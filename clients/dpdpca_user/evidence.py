@@ -15,6 +15,7 @@ from gmpy2 import mpz
 from dpdpca_protocol.errors import AuthenticationError, CryptographicError, MessageError, PolicyError
 from dpdpca_protocol.messages.log import LogEntry, check_links
 from dpdpca_protocol.messages.share import CohortMember, Decline, ShareStatement, cohort_digest
+from dpdpca_protocol.messages.software import told_software
 from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, Opened, ReleaseStatement
 from dpdpca_protocol.messages.transcript import Event, members_by_receipts, verify_transcript
 from dpdpca_protocol.paillier.chunks import chunk_count, chunk_length, parse_chunk
@@ -295,6 +296,8 @@ def _check_events(
         raise _broken("the transcript does not end with the release")
     if events[-1].detail.get("statement") != statement.digest.hex():
         raise _broken("the transcript names another release")
+    if told_software(events[-1].detail) != said.software:
+        raise _broken("the transcript names another software than the release")
     if not said.release.needs_count and any(event.kind == "count" for event in events):
         raise _broken("the transcript contains a count, but only masked studies have one")
 

@@ -242,6 +242,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Make one with `dpdpca owner join URL/STUDY --data FILE --to FOLDER`.",
     ),
     "not-a-query": ("The statement is not a query.", "Use a `SELECT` statement."),
+    "not-a-wheel": (
+        "The file is no wheel of this program.",
+        "Give the file that you install with `pip install`.",
+    ),
     "not-accepted": (
         "You did not accept the proxy's key, so nothing was sent.",
         "Compare the words with the proxy's operator, and enrol again.",
@@ -360,6 +364,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "The policy does not allow the release.",
         "Ask for other terms, or have the policy changed.",
     ),
+    "policy-software": (
+        "The proxy names software that the policy does not list. Nothing was sent.",
+        "Get the wheel or image from the operator, review it, and list its digest under `software`. Or wait.",
+    ),
     "proxy-key-changed": (
         "The proxy shows another key than the pinned key.",
         "Do not continue before the proxy's operator has confirmed the new words.",
@@ -470,6 +478,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "owner-key-rolled-back": (
         "The manifest names an owner with a key that the owner has replaced.",
         "Do not continue, because somebody else may have the old key. Ask that owner.",
+    ),
+    "wheel-damaged": (
+        "A file in the wheel differs from the list in the wheel.",
+        "Get the wheel again. If that does not help, tell whoever published it.",
     ),
     "words-differ": (
         "The words that the other owner told you are not those of the key in the study.",

@@ -31,6 +31,11 @@ _NO_USER: Final = "not in the message of a data user"
 _OWNERS_ONLY: Final = "only in the message of an owner"
 _UNFIT_BLINDING: Final = "`unfit-blinding-key` if the key has low order"
 
+_SOFTWARE: Final = (
+    "what the proxy says that it runs (section 11); missing in messages of earlier versions",
+    "",
+)
+
 MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
     "proxy": (
         "The proxy's card. Signed by the proxy.",
@@ -39,6 +44,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
             "url": ("public address of the proxy", ""),
             "ed25519": _OWN_KEY,
             "kem": (f"key {_KEM}", _UNFIT),
+            "software": _SOFTWARE,
         },
     ),
     "enrolment": (
@@ -184,6 +190,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
                 "N, the number of records; only in a masked release",
                 "`count-differs` if another number was proved",
             ),
+            "software": (_SOFTWARE[0], "`transcript-broken` if the event `release` names other software"),
         },
     ),
     "components": (
@@ -239,7 +246,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
                 "kind of the event",
                 "`transcript-broken` if this kind cannot follow the previous event",
             ),
-            "detail": ("digests and counts that belong to the event", ""),
+            "detail": ("digests, counts and software that belong to the event", ""),
         },
     ),
     "mark": (
@@ -313,11 +320,12 @@ def _form(schema: Mapping[str, Any]) -> tuple[str, str]:
         return "integer", f"from {schema['minimum']}" + (
             f" to {schema['maximum']}" if "maximum" in schema else ""
         )
-    if schema.get("type") == "object":
+    if schema.get("type") == "object" or "oneOf" in schema:
         return "object", ""
     return kind(schema), ""
 
 
 def _refusal(said: tuple[str, str], is_required: bool) -> str:
-    assert is_required or said in (_LOG, _PAD, _WHY), "only these may be left out"
+    may_be_missing = said in (_LOG, _PAD, _WHY) or said[0] == _SOFTWARE[0]
+    assert is_required or may_be_missing, "only these may be left out"
     return plain(said[1])

@@ -52,6 +52,10 @@ class ServiceSettings(BaseSettings):
     log_level: str = Field(
         "INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Level of the service's own log lines."
     )
+    traces: str | None = Field(
+        None,
+        description="Address of an OpenTelemetry collector for traces, over OTLP/HTTP; default: no traces.",
+    )
 
     @classmethod
     def settings_customise_sources(

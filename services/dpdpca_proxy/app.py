@@ -34,6 +34,7 @@ from dpdpca_runtime.asgi.pages import install_docs, install_files, install_style
 from dpdpca_runtime.asgi.problems import install_problem_handlers
 from dpdpca_runtime.asgi.rate import AddressLimit, RateLimit
 from dpdpca_runtime.asgi.stall import StallWatch
+from dpdpca_runtime.asgi.traces import OWN_TRACES_ONLY
 from dpdpca_runtime.workers import Background, BackgroundProcesses
 
 PROBE_SECONDS = 5.0
@@ -115,6 +116,7 @@ def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         generate_unique_id_function=operation_id,
+        **OWN_TRACES_ONLY,
     )
     app.state.proxy, app.state.jobs, app.state.watch = proxy, jobs, watch
     app.state.heavy, app.state.stopping, app.state.tasks = CapacityLimiter(_HEAVY_AT_ONCE), stopping, []
@@ -143,7 +145,8 @@ def create_operator_app(public: FastAPI) -> FastAPI:
     can reach it through an operator's browser.
     """
     proxy, stopping = public.state.proxy, public.state.stopping
-    app = FastAPI(title="DPDPCA proxy, operator", docs_url=None, redoc_url=None, openapi_url=None)
+    title = "DPDPCA proxy, operator"
+    app = FastAPI(title=title, docs_url=None, redoc_url=None, openapi_url=None, **OWN_TRACES_ONLY)
     install_style(app)
     install_files(app, {"/": _PAGE / "index.html", "/page.js": _PAGE / "page.js"})
     proxy.metrics.gauge("dpdpca_studies", lambda: _studies_by_state(proxy))
@@ -166,7 +169,7 @@ def create_operator_app(public: FastAPI) -> FastAPI:
 
 def _install_edge(app: FastAPI, proxy: Proxy) -> None:
     install_problem_handlers(app, lambda slug: proxy.metrics.count("dpdpca_problems_total", slug=slug))
-    app.add_middleware(ObserveMiddleware, metrics=proxy.metrics, clock=time.monotonic)
+    app.add_middleware(ObserveMiddleware, metrics=proxy.metrics, clock=time.monotonic, traces=proxy.traces)
 
 
 def _not_ready(app: FastAPI) -> str | None:

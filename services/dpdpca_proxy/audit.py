@@ -14,6 +14,7 @@ from typing import Final
 from dpdpca_protocol.errors import DpdpcaError, IntegrityError, MessageError, UnavailableError
 from dpdpca_protocol.messages.log import LogEntry
 from dpdpca_protocol.messages.share import Decline, Receipt, ShareStatement, Withdrawal, cohort_digest
+from dpdpca_protocol.messages.software import told_software
 from dpdpca_protocol.messages.study_messages import (
     CountAnswer,
     CountChallenge,
@@ -440,6 +441,8 @@ def _check_release(trail: Trail) -> None:
     _demand(listed == dict(enumerate(said.chunk_digests)), "the listed chunks are not the released ones")
     told = [event.detail.get("statement") for event in trail.events_of("release")]
     _demand(told == [statement.digest.hex()], "the transcript must contain this release exactly once")
+    software = [told_software(event.detail) for event in trail.events_of("release")]
+    _demand(software == [said.software], "the transcript names another software than the release")
     for position, digest in enumerate(said.chunk_digests):
         content = trail.proxy.files.read(release_name(trail.study, row.release_folder or "", position))
         _demand(Digest.of(content) == digest, f"chunk {position} of the release was altered")

@@ -23,6 +23,7 @@ from dpdpca_protocol.errors import (
     UnavailableError,
     printable,
 )
+from dpdpca_protocol.messages.software import telling_software
 from dpdpca_protocol.messages.study_messages import CountChallenge, ReleaseStatement
 from dpdpca_protocol.study import RELEASED_STATES, TERMINAL_STATES, StudyEvent, StudyState
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
@@ -303,7 +304,8 @@ class Jobs:
                 if step.phase in _IRREVOCABLE:
                     self._check(study, step.phase)
                 self._progress[study] = step.begin
-                step.act()
+                with self._proxy.traces.step(step.phase):
+                    step.act()
         finally:
             self._guarded(self._leases.give_back, study)
         return step is not None
@@ -403,7 +405,13 @@ class Jobs:
             members = frozen_cohort(connection, study)
             assert present.cohort_digest is not None
             statement = ReleaseStatement(
-                study, row.release_kind, members, present.cohort_digest, present.records, digests
+                study,
+                row.release_kind,
+                members,
+                present.cohort_digest,
+                present.records,
+                digests,
+                proxy.software,
             ).sign(proxy.key_of(study))
             move_study(
                 connection,
@@ -421,7 +429,8 @@ class Jobs:
                 "owners": len(members),
                 "statement": statement.digest.hex(),
             }
-            append_event(connection, proxy.key_of(study), study, "release", detail, now)
+            told = telling_software(detail, proxy.software)
+            append_event(connection, proxy.key_of(study), study, "release", told, now)
         self._progress.pop(study, None)
         sweep(proxy, study)
         proxy.wake()

@@ -20,6 +20,7 @@ from dpdpca_protocol.errors import (
     NotFoundError,
     PolicyError,
 )
+from dpdpca_protocol.messages.software import Software
 from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules, PublicKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
@@ -36,11 +37,13 @@ from dpdpca_proxy.store.releases import find_data_key
 from dpdpca_proxy.store.studies import load_blob, load_study
 from dpdpca_proxy.store.witness import Witness
 from dpdpca_runtime.asgi.observe import Metrics
+from dpdpca_runtime.asgi.traces import NO_TRACES, Traces
 from dpdpca_runtime.database import RESTORE, Place, as_written
 from dpdpca_runtime.evidence import kept_manifests
 from dpdpca_runtime.files import private_dir
 from dpdpca_runtime.identity_files import IdentityFiles, IdentityKeys
 from dpdpca_runtime.passphrase import unlock
+from dpdpca_runtime.software import running_software
 
 DATABASE_FILE = "proxy.sqlite3"
 FILES_FOLDER = "studies"
@@ -77,12 +80,15 @@ class Proxy:
     randomness: Randomness
     metrics: Metrics
     key_rules: KeyRules
+    software: Software
+    """What runs here, as the card and every release name it."""
     terms: Callable[[StudyId], StudyTerms]
     """Returns the terms of a stored study. The terms are parsed once and then cached."""
     signer: Callable[[StudyId], bytes]
     """Returns the raw Ed25519 key of this proxy that a stored study names, even if its terms are refused."""
     wake: Callable[[], None] = field(default=lambda: None)
     """Called after a commit, when there may be work for the jobs or news for the streams."""
+    traces: Traces = NO_TRACES
 
     @property
     def key(self) -> IdentityKey:
@@ -107,8 +113,9 @@ class Proxy:
 
     @property
     def card(self) -> Statement:
-        """The proxy's signed card: always the same bytes."""
-        return ProxyCard(self.settings.name, self.settings.public_url, self.key.public).sign(self.key)
+        """The proxy's signed card: always the same bytes, as long as settings, keys and software stay."""
+        settings = self.settings
+        return ProxyCard(settings.name, settings.public_url, self.key.public, self.software).sign(self.key)
 
     def data_key(self, study: StudyId) -> bytes:
         """The key that seals the study's chunks, products, noise and mask.
@@ -242,6 +249,7 @@ def open_proxy(
         randomness=randomness,
         metrics=counted,
         key_rules=key_rules,
+        software=running_software(settings.image_digest),
         terms=terms,
         signer=signer,
         wake=wake,

@@ -1,7 +1,10 @@
 """Runs the proxy with its public listener and the operator's listener, until a signal stops it."""
 
+import logging
 import sys
+from dataclasses import replace
 
+from dpdpca_protocol.messages.software import SoftwareKind
 from dpdpca_proxy.app import create_app, create_operator_app
 from dpdpca_proxy.proxy import open_proxy
 from dpdpca_proxy.settings import Settings
@@ -9,7 +12,9 @@ from dpdpca_runtime.asgi.certificate import ServedCertificate
 from dpdpca_runtime.asgi.observe import configure_logging
 from dpdpca_runtime.asgi.serving import Listener, ignore_hangup
 from dpdpca_runtime.asgi.serving import serve as run
+from dpdpca_runtime.asgi.traces import Traces, open_traces
 
+_logger = logging.getLogger("dpdpca.serve")
 _TURN_SECONDS = 0.001
 """How long a thread that checks ciphertexts may delay the event loop; Python's default is 5 ms."""
 
@@ -19,6 +24,7 @@ def serve(settings: Settings) -> None:
 
     Raises:
         UsageError: the settings are unsafe, the certificate does not load, or the object storage is unfit.
+        ModuleNotFoundError: the settings name a collector, but the extra `otel` is not installed.
         NotFoundError: `not-initialised`.
         ConflictError: `generation-mismatch`, the generation file is not where the settings say. If the
             database is an older copy, the proxy still starts, but it only reports this and does no work.
@@ -26,10 +32,15 @@ def serve(settings: Settings) -> None:
     """
     ignore_hangup()
     settings.check_listener()
+    with open_traces(settings.traces, "dpdpca-proxy") as traces:
+        _serve(settings, traces)
+
+
+def _serve(settings: Settings, traces: Traces) -> None:
     certificate = None
     if settings.tls_cert and settings.tls_key:
         certificate = ServedCertificate(settings.tls_cert, settings.tls_key)
-    proxy = open_proxy(settings)
+    proxy = replace(open_proxy(settings), traces=traces)
     proxy.database.check_witness_is_there()
     proxy.files.check()
     public = create_app(proxy)
@@ -38,6 +49,8 @@ def serve(settings: Settings) -> None:
         loaded = certificate
         public.state.proxy.metrics.gauge("dpdpca_certificate_seconds_left", lambda: {(): loaded.seconds_left})
     configure_logging(settings.log_level)
+    if proxy.software.kind is SoftwareKind.ALTERED:
+        _logger.warning("installed files differ from the wheel: dpdpca version --digest")
     sys.setswitchinterval(_TURN_SECONDS)
     run(
         [

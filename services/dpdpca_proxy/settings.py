@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict, SettingsError
 
 from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.messages.software import DIGEST_PATTERN
 from dpdpca_protocol.wire.address import Address, is_loopback, parse_address
 from dpdpca_proxy.store.bucket import parse_bucket
 from dpdpca_runtime.asgi.addressed import KnownAddresses
@@ -69,6 +70,13 @@ class Settings(ServiceSettings):
         None,
         description="Bucket for chunks, products, draws and releases, as s3://BUCKET/PREFIX; default: the "
         "folder `studies` in the home.",
+    )
+
+    image_digest: str | None = Field(
+        None,
+        pattern=DIGEST_PATTERN,
+        description="Digest of the container image that runs, `sha256:` and 64 hex digits. The card and the "
+        "releases name it; default: the digest of the installed wheel.",
     )
 
     @property

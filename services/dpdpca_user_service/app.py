@@ -17,6 +17,7 @@ from dpdpca_runtime.asgi.limits import ConcurrencyLimit, InFlightLimit
 from dpdpca_runtime.asgi.observe import Metrics, ObserveMiddleware, install_health
 from dpdpca_runtime.asgi.pages import DOCS_PATHS, install_docs
 from dpdpca_runtime.asgi.problems import install_problem_handlers, problem_response
+from dpdpca_runtime.asgi.traces import OWN_TRACES_ONLY
 from dpdpca_runtime.probe import StorageProbe
 from dpdpca_user_service.driver import Driver
 from dpdpca_user_service.routes import chains, drafts, models, studies
@@ -88,6 +89,7 @@ def make_app(service: UserService, *, drive: bool = True) -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         generate_unique_id_function=operation_id,
+        **OWN_TRACES_ONLY,
     )
     app.state.service = service
     app.state.drafts, app.state.transforms = (
@@ -101,6 +103,6 @@ def make_app(service: UserService, *, drive: bool = True) -> FastAPI:
     install_docs(app)
     app.add_middleware(BearerToken, token=service.token)
     app.add_middleware(InFlightLimit, most=service.settings.max_requests, exempt=("/healthz", "/readyz"))
-    app.add_middleware(ObserveMiddleware, metrics=metrics, clock=time.monotonic)
+    app.add_middleware(ObserveMiddleware, metrics=metrics, clock=time.monotonic, traces=service.traces)
     install_problem_handlers(app, lambda slug: metrics.count("dpdpca_problems_total", slug=slug))
     return app

@@ -1,5 +1,6 @@
 """`dpdpca user serve`."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -31,6 +32,7 @@ def serve(
     from dpdpca_runtime.asgi.observe import configure_logging
     from dpdpca_runtime.asgi.serving import Listener, ignore_hangup
     from dpdpca_runtime.asgi.serving import serve as run
+    from dpdpca_runtime.asgi.traces import open_traces
     from dpdpca_runtime.http.connection import trusted_authorities
     from dpdpca_user_service.app import make_app
     from dpdpca_user_service.service import open_service
@@ -45,22 +47,23 @@ def serve(
     if settings.tls_cert and settings.tls_key:
         certificate = ServedCertificate(settings.tls_cert, settings.tls_key)
     configure_logging(settings.log_level)
-    service = open_service(settings)
-    host_name = settings.host.strip("[]")
-    authority = f"[{host_name}]:{settings.port}" if ":" in host_name else f"{host_name}:{settings.port}"
-    url = f"{'https' if certificate else 'http'}://{authority}"
-    run(
-        [
-            Listener(
-                "the data user's service",
-                make_app(service),
-                settings.host,
-                settings.port,
-                certificate=certificate,
-            )
-        ],
-        on_listening=lambda: typer.echo(
-            f"the service of data user {service.party.name} listens on {url}", err=True
-        ),
-        on_hangup=trusted_authorities.cache_clear,
-    )
+    with open_traces(settings.traces, "dpdpca-user") as traces:
+        service = replace(open_service(settings), traces=traces)
+        host_name = settings.host.strip("[]")
+        authority = f"[{host_name}]:{settings.port}" if ":" in host_name else f"{host_name}:{settings.port}"
+        url = f"{'https' if certificate else 'http'}://{authority}"
+        run(
+            [
+                Listener(
+                    "the data user's service",
+                    make_app(service),
+                    settings.host,
+                    settings.port,
+                    certificate=certificate,
+                )
+            ],
+            on_listening=lambda: typer.echo(
+                f"the service of data user {service.party.name} listens on {url}", err=True
+            ),
+            on_hangup=trusted_authorities.cache_clear,
+        )

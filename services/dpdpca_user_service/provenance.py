@@ -31,4 +31,5 @@ def provenance_of(
             for event in verified.events
         ),
         seconds=dict(seconds),
+        software=None if verified.release.software is None else str(verified.release.software),
     )

@@ -14,6 +14,7 @@ from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules
 from dpdpca_protocol.terms.parties import Party
 from dpdpca_protocol.terms.signed_manifest import parse_manifest, suite_of
 from dpdpca_protocol.wire.signing import IdentityKey, verify_statement
+from dpdpca_runtime.asgi.traces import NO_TRACES, Traces
 from dpdpca_runtime.files import private_dir
 from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_runtime.http.marks import SeenMarks
@@ -58,6 +59,7 @@ class UserService:
     """Returns the model of a row that has one. The last few models are cached."""
     wake: Callable[[], None] = field(default=lambda: None)
     """Called after a change that may make the next step of a study possible."""
+    traces: Traces = NO_TRACES
 
     @property
     def key(self) -> IdentityKey:

@@ -371,7 +371,7 @@ def _fit(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     if not signed.manifest.release.has_components:
         return _read_pre_study(service, row, signed, secret, chunks, cohort_of(verified))
     in_clear = row.in_clear or signed.manifest.needs_second_noise
-    with _final():
+    with service.traces.step("open"), _final():
         opened: FittedModel = service.workers.call(
             open_release,
             secret,
@@ -436,7 +436,7 @@ def _read_pre_study(
 ) -> bool:
     """Decrypts the numbers of a pre-study. They are its result."""
     body = signed.manifest.to_body()
-    with _final():
+    with _final(), service.traces.step("open"):
         result, seconds = service.workers.call(open_pre_study, secret, body, chunks, cohort)
     service.store.take_seconds(row, "decrypt", seconds)
     service.store.move(
@@ -589,7 +589,8 @@ def _verify(
 @contextmanager
 def _timed(service: UserService, row: StudyRow, name: str) -> Iterator[None]:
     begin = time.monotonic()
-    yield
+    with service.traces.step(name):
+        yield
     service.store.take_seconds(row, name, time.monotonic() - begin)
 
 

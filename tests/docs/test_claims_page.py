@@ -101,6 +101,7 @@ LEAVES = {
     " enrolment.x25519 proxy.ed25519 proxy.kem proxy.name proxy.url receipt.owner release.release"
     " rotation.acceptance rotation.ed25519 rotation.kem rotation.previous rotation.role rotation.time"
     " rotation.version rotation.x25519 share.kem share.owner withdrawal.owner",
+    "`software` in the proxy's card": "proxy.software release.software event.detail",
     "digest of an invitation,": "invitations.token_digest",
     "refusal of a release": "mark.state event.kind",
     "sizes of shares,": "share.chunk_count",

@@ -121,6 +121,34 @@ def test_a_digest_that_is_not_the_cohorts(case: Case) -> None:
     refused(case, replace(case.bundle, release=false), "cohort-differs")
 
 
+def test_a_release_that_names_other_software_than_the_transcript(case: Case) -> None:
+    assert case.said.software is not None
+    other = replace(case.said.software, version="9.9.9")
+    release = case.release(software=other)
+
+    def naming(events: list[Event], detail: dict[str, Any]) -> list[Event]:
+        *before, last = events
+        digest = verify_statement("release", release).digest.hex()
+        return [*before, replace(last, detail={**last.detail, "statement": digest, **detail})]
+
+    contrary = replace(case.bundle, release=release, transcript=case.chain(lambda events: naming(events, {})))
+    refused(case, contrary, "transcript-broken")
+    agreed = case.chain(lambda events: naming(events, {"software_version": "9.9.9"}))
+    case.verify(replace(case.bundle, release=release, transcript=agreed))
+
+
+def test_a_release_of_an_earlier_version_names_no_software_and_holds(case: Case) -> None:
+    release = case.release(software=None)
+    digest = verify_statement("release", release).digest.hex()
+
+    def as_before(events: list[Event]) -> list[Event]:
+        *before, last = events
+        told = {name: value for name, value in last.detail.items() if not name.startswith("software_")}
+        return [*before, replace(last, detail={**told, "statement": digest})]
+
+    case.verify(replace(case.bundle, release=release, transcript=case.chain(as_before)))
+
+
 def test_an_owner_that_the_manifest_does_not_name(case: Case) -> None:
     stranger = IdentityKey.generate()
     public = stranger.public

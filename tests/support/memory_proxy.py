@@ -17,6 +17,7 @@ from dpdpca_protocol.messages.share import (
     Withdrawal,
     cohort_digest,
 )
+from dpdpca_protocol.messages.software import Software, telling_software
 from dpdpca_protocol.messages.study_messages import Opened, ProxyCard, StudyAct, StudyMark
 from dpdpca_protocol.messages.transcript import FIRST, Event
 from dpdpca_protocol.wire.http import ANSWER_HEADER
@@ -54,6 +55,7 @@ class MemoryProxy:
     rotations: list[dict[str, Any]] = field(default_factory=list)
     statements: dict[bytes, dict[str, Any]] = field(default_factory=dict)
     now: str = NOW
+    software: Software | None = None
 
     def __post_init__(self) -> None:
         self.record("manifest", {"statement": self.manifest.digest.hex()})
@@ -87,7 +89,7 @@ class MemoryProxy:
     def open(self, user: IdentityKey) -> None:
         """The closed study is released, and the data user opens the release."""
         release = Digest.of(b"release")
-        self.record("release", {"statement": release.hex()})
+        self.record("release", telling_software({"statement": release.hex()}, self.software))
         self.opened = Opened(self.study, cohort_digest(self.cohort or []), release).sign(user)
         self.record("opened", {"statement": self.opened.digest.hex()})
         self.state = "released"
@@ -114,7 +116,7 @@ class MemoryProxy:
         if where.endswith("/rotations") and request.method == "GET":
             return httpx.Response(200, json={"rotations": self.rotations})
         if where == "/v1/proxy":
-            card = ProxyCard("Relay", URL, self.key.public).sign(self.key)
+            card = ProxyCard("Relay", URL, self.key.public, self.software).sign(self.key)
             return httpx.Response(200, content=card.encoded)
         if where == "/v1/parties" and request.method == "GET":
             parties = [

@@ -130,7 +130,7 @@ class Statement:
     def verify(
         cls, kind: str, untrusted: bytes | Json, members: set[str], signer: bytes | None = None
     ) -> "Statement":
-        """The statement in bytes, or in a member of another body, with these members and perhaps a `log`."""
+        """The statement in bytes, or in a member of another body, with these members or one more."""
         content = untrusted if isinstance(untrusted, bytes) else canonical(untrusted)
         envelope = parse(content)
         demand(envelope.keys() == {"body", "kind", "signature", "signer"}, "this is no statement")
@@ -139,7 +139,8 @@ class Statement:
         demand(signer in (None, signed_by), f"another key has signed the {kind}")
         formats = (1, 2) if kind in ("proxy", "enrolment", "rotation") else (2,)
         demand(body.get("format") in formats, "this is another format")
-        demand(body.keys() - {"log"} == members | {"format"}, f"a {kind} has other members")
+        optional = {"software"} if kind in ("proxy", "release") else {"log"}
+        demand(body.keys() - optional == members | {"format"}, f"a {kind} has other members")
         signed = _domain(kind, body["format"]) + canonical(body)
         Ed25519PublicKey.from_public_bytes(signed_by).verify(raw(envelope["signature"], 64), signed)
         return cls(kind, body, signed_by, content)
@@ -1006,6 +1007,7 @@ def make_chunks(terms: Terms, sums: "Sums | list[int]") -> list[bytes]:
 # Requests (11)
 
 SUMMARY = {"state", "study", "closes_at", "min_owners", "max_owners", "owners_complete", "release"}
+SOFTWARE = {"software_digest", "software_kind", "software_version"}
 DETAILS: Mapping[str, set[str]] = {
     "manifest": {"statement"},
     "receipt": {"owner", "version", "statement"},
@@ -1410,7 +1412,8 @@ class Owner:
             if before:
                 demand(before.body["kind"] in MAY_FOLLOW[kind], "this event may not follow")
                 demand(before.body["time"] <= body["time"], "time goes back")
-            demand(detail.keys() - {"log"} == DETAILS[kind] - {"log"}, f"the detail of a {kind} differs")
+            optional = {"log"} | (SOFTWARE if kind == "release" else set())
+            demand(detail.keys() - optional == DETAILS[kind] - {"log"}, f"the detail of a {kind} differs")
             before = event
         demand(events[0].body["detail"]["statement"] == terms.study.hex(), "this is another manifest")
         seen = self.events.get(terms.study, [])

@@ -94,6 +94,7 @@ class Forms(HTMLParser):
         super().__init__()
         self.found: dict[str, dict[str, list[str]]] = {}
         self._fields: dict[str, list[str]] = {}
+        self._area: list[str] | None = None
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
@@ -102,6 +103,17 @@ class Forms(HTMLParser):
         is_off = given.get("type") in ("checkbox", "radio") and "checked" not in given
         if tag == "input" and "name" in given and not is_off:
             self._fields.setdefault(given["name"], []).append(given.get("value", ""))
+        if tag == "textarea":
+            self._area = self._fields.setdefault(given["name"], [])
+            self._area.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self._area is not None:
+            self._area[-1] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "textarea":
+            self._area = None
 
 
 def words_of(html: str) -> str:

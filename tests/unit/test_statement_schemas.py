@@ -12,6 +12,7 @@ from dpdpca_protocol.messages.carried import CarriedAnswer
 from dpdpca_protocol.messages.rotation import Rotation
 from dpdpca_protocol.messages.schemas import BODIES, statement_schema
 from dpdpca_protocol.messages.share import CohortMember, Decline, Receipt, ShareStatement, Withdrawal
+from dpdpca_protocol.messages.software import Software, SoftwareKind
 from dpdpca_protocol.messages.study_messages import (
     CountAnswer,
     CountChallenge,
@@ -33,6 +34,7 @@ PUBLIC = KEY.public
 STUDY, DIGEST = StudyId(bytes(range(32))), Digest.of(b"something")
 TIME = "2026-11-28T12:00:00Z"
 MEMBER = CohortMember(PUBLIC.party_id, 2, DIGEST)
+WHEEL = Software("0.2.0", SoftwareKind.WHEEL, f"sha256:{DIGEST.hex()}")
 
 STATEMENTS: dict[str, tuple[Statement, Callable[[Statement], object]]] = {
     "answer": (CarriedAnswer("0f" * 16, DIGEST, TIME).sign(KEY), CarriedAnswer.parse),
@@ -58,10 +60,10 @@ STATEMENTS: dict[str, tuple[Statement, Callable[[Statement], object]]] = {
     ),
     "mark": (StudyMark(STUDY, "open", 3, DIGEST, TIME).sign(KEY), StudyMark.parse),
     "opened": (Opened(STUDY, DIGEST, DIGEST).sign(KEY), Opened.parse),
-    "proxy": (ProxyCard("Relay", "https://relay.example", PUBLIC).sign(KEY), ProxyCard.parse),
+    "proxy": (ProxyCard("Relay", "https://relay.example", PUBLIC, WHEEL).sign(KEY), ProxyCard.parse),
     "receipt": (Receipt(STUDY, PUBLIC.party_id, 1, "share", DIGEST, TIME).sign(KEY), Receipt.parse),
     "release": (
-        ReleaseStatement(STUDY, ReleaseKind.MASKED, (MEMBER,), DIGEST, 20, (DIGEST,)).sign(KEY),
+        ReleaseStatement(STUDY, ReleaseKind.MASKED, (MEMBER,), DIGEST, 20, (DIGEST,), WHEEL).sign(KEY),
         ReleaseStatement.parse,
     ),
     "rotation": (
@@ -129,9 +131,33 @@ def test_schema_and_parser_agree_on_a_missing_and_a_misshapen_member(kind: str, 
     without = {name: value for name, value in said.body.items() if name != member}
     for body in (without, {**said.body, member: None}, {**said.body, "unknown": 1}):
         allowed = Draft202012Validator(BODIES[kind]).is_valid(body)
-        assert allowed == (member in ("log", "why") and body is without)
+        assert allowed == (member in ("log", "software", "why") and body is without)
         # A rotation's new key signs all members, so that its parser refuses more than the shape.
         assert taken(kind, body) == allowed
+
+
+@pytest.mark.parametrize(
+    ("software", "is_right"),
+    [
+        ({"kind": "wheel", "version": "1", "digest": f"sha256:{'ab' * 32}"}, True),
+        ({"kind": "image", "version": "1", "digest": f"sha256:{'ab' * 32}"}, True),
+        ({"kind": "altered", "version": "1", "digest": f"sha256:{'ab' * 32}"}, True),
+        ({"kind": "editable", "version": "1"}, True),
+        ({"kind": "editable", "version": "1", "digest": f"sha256:{'ab' * 32}"}, False),
+        ({"kind": "wheel", "version": "1"}, False),
+        ({"kind": "wheel", "version": "", "digest": f"sha256:{'ab' * 32}"}, False),
+        ({"kind": "wheel", "version": "1", "digest": "ab" * 32}, False),
+        ({"kind": "wheel", "version": "1", "digest": f"sha256:{'AB' * 32}"}, False),
+        ({"kind": "wheel", "version": "1", "digest": f"sha256:{'ab' * 31}"}, False),
+        ({"kind": "guess", "version": "1", "digest": f"sha256:{'ab' * 32}"}, False),
+        ({"kind": "wheel", "version": "1", "digest": f"sha256:{'ab' * 32}", "more": 1}, False),
+    ],
+)
+def test_schema_and_parser_agree_on_software(software: dict[str, str], is_right: bool) -> None:
+    for kind in ("proxy", "release"):
+        body = {**STATEMENTS[kind][0].body, "software": software}
+        assert Draft202012Validator(BODIES[kind]).is_valid(body) == is_right
+        assert taken(kind, body) == is_right
 
 
 @pytest.mark.parametrize("kind", STATEMENTS)

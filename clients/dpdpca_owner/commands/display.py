@@ -261,6 +261,9 @@ def status_facts(report: Report) -> dict[str, Any]:
         if report.log is None
         else {"generation": report.log.generation, "head": report.log.head.hex()},
         "transcript": {"events": len(inclusion.events), "head": report.transcript.hex()},
+        "software": None
+        if report.software is None
+        else {"text": report.software.text, "is_accepted": report.software.holds},
     }
 
 
@@ -310,6 +313,9 @@ def status_text(report: Report, *, with_heads: bool = False) -> str:
     if report.spend is not None:
         is_withdrawn = receipt is not None and receipt.subject == "withdrawal"
         lines.append(f"  ledger   {booked_text(report.spend, facts.state, is_withdrawn=is_withdrawn)}")
+    if report.software is not None:
+        refused = "" if report.software.holds else "; your policy does not accept this software"
+        lines.append(f"  software {report.software.text}{refused}")
     if report.is_ledger_whole is False:
         lines.append(
             "  ledger   lacks entries that it had when the share was signed: the ledger was replaced"

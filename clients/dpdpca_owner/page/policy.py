@@ -73,6 +73,7 @@ class Values:
 
     limits: Mapping[str, str]
     choices: Mapping[str, tuple[str, ...]]
+    software: tuple[str, ...]
     unit: str
     amount: str
     delta: str
@@ -135,6 +136,7 @@ def values_of(policy: Policy) -> Values:
     return Values(
         {limit.name: _shown(getattr(policy, limit.name)) for limit in LIMITS},
         {name: tuple(getattr(policy, name)) for name in CHOICES},
+        policy.software,
         "epsilon" if is_epsilon else "rho",
         _shown(budget.rho if budget.epsilon is None else budget.epsilon),
         _shown(budget.delta),
@@ -152,6 +154,7 @@ def read_values(form: Form) -> Values:
             name: tuple(each for each in known if each in form.get(name, ()))
             for name, known in CHOICES.items()
         },
+        tuple(text("software").split()),
         text("unit"),
         text("amount"),
         text("delta"),
@@ -174,6 +177,8 @@ def with_values(text: str, values: Values) -> str:
     for name in CHOICES:
         if set(values.choices[name]) != set(before.choices[name]):
             _table(document, "study")[name] = list(values.choices[name])
+    if values.software != before.software:
+        _table(document, "study")["software"] = list(values.software)
     _set_budget(document, before, values)
     if values.dataset != before.dataset:
         data = _table(document, "data")

@@ -60,6 +60,7 @@ class Provenance:
         owners: the owners of the release.
         trail: the proxy's signed events.
         seconds: for each step, seconds on the data user's machine.
+        software: what the proxy says that it ran, in words; None if the release names nothing.
     """
 
     manifest: str
@@ -68,6 +69,7 @@ class Provenance:
     owners: tuple[Contribution, ...]
     trail: tuple[TrailEntry, ...]
     seconds: Mapping[str, float]
+    software: str | None = None
 
     @classmethod
     def parse(cls, untrusted: Mapping[str, Any]) -> Self:
@@ -78,6 +80,7 @@ class Provenance:
             tuple(Contribution(**owner) for owner in untrusted["owners"]),
             tuple(TrailEntry(**entry) for entry in untrusted["trail"]),
             {str(step): float(seconds) for step, seconds in untrusted["seconds"].items()},
+            None if untrusted.get("software") is None else str(untrusted["software"]),
         )
 
 

@@ -254,6 +254,7 @@ def _trail(model: Model) -> str:
         ("Study", model.study.hex()),
         ("Manifest, signed by the data user", provenance.manifest),
         ("Release, signed by the proxy", provenance.release),
+        ("Software of the proxy, as it states", provenance.software or "not stated"),
         ("Cohort", provenance.cohort),
         (f"Data user {manifest.user.name}", manifest.user.ed25519.hex()),
         (f"Proxy {manifest.proxy.name}", manifest.proxy.ed25519.hex()),

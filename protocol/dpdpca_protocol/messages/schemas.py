@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dpdpca_protocol.messages.share import MAX_VERSION, MAX_WHY
+from dpdpca_protocol.messages.software import SOFTWARE_SCHEMA
 from dpdpca_protocol.messages.transcript import KINDS
 from dpdpca_protocol.pads.keys import SEALED_KEY_BYTES
 from dpdpca_protocol.paillier.keys import MOST_BITS
@@ -25,6 +26,7 @@ _VERSION = {"type": "integer", "minimum": 1, "maximum": MAX_VERSION}
 _NAME = {"type": "string", "minLength": 1, "maxLength": 200}
 _LOG = {"log": _DIGEST | {"description": "head of the signer's log"}}
 _PAD = {"pad": hex_schema(SEALED_KEY_BYTES) | {"description": "sealed key of the pads"}}
+_SOFTWARE = {"software": SOFTWARE_SCHEMA | {"description": "what the proxy says that it runs"}}
 _MODULUS_WIDE = {"type": "string", "pattern": HEX_PATTERN, "maxLength": MOST_BITS // 4}
 _CIPHERTEXT = {"type": "string", "pattern": HEX_PATTERN, "maxLength": MOST_BITS // 2}
 
@@ -105,7 +107,9 @@ BODIES: Final[Mapping[str, Schema]] = {
         }
     ),
     "opened": _body({"cohort": _DIGEST, "release": _DIGEST, "study": _ID}),
-    "proxy": _body({"ed25519": _KEY, "kem": _KEM, "name": _NAME, "url": _NAME | {"maxLength": 2000}}),
+    "proxy": _body(
+        {"ed25519": _KEY, "kem": _KEM, "name": _NAME, "url": _NAME | {"maxLength": 2000}}, _SOFTWARE
+    ),
     "receipt": _body(
         {
             "owner": _ID,
@@ -118,8 +122,8 @@ BODIES: Final[Mapping[str, Schema]] = {
     ),
     "release": {
         "oneOf": [
-            _body(_RELEASE | {"release": {"enum": _UNCOUNTED}}),
-            _body(_RELEASE | {"records": _COUNT, "release": {"enum": _COUNTED}}),
+            _body(_RELEASE | {"release": {"enum": _UNCOUNTED}}, _SOFTWARE),
+            _body(_RELEASE | {"records": _COUNT, "release": {"enum": _COUNTED}}, _SOFTWARE),
         ]
     },
     "rotation": {

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.messages.share import CohortMember
+from dpdpca_protocol.messages.software import Software, named_software, naming_software
 from dpdpca_protocol.study import ReleaseKind, StudyState
 from dpdpca_protocol.wire.fields import read_time, text_problem
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
@@ -44,11 +45,16 @@ def _count(untrusted: Any, what: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ProxyCard:
-    """How a proxy introduces itself: its name, its address and its keys, signed with the proxy's own key."""
+    """How a proxy introduces itself: its name, its address and its keys, signed with the proxy's own key.
+
+    Attributes:
+        software: what the proxy says that it runs; None in a card of an earlier version.
+    """
 
     name: str
     url: str
     identity: Identity
+    software: Software | None = None
 
     def sign(self, key: IdentityKey) -> Statement:
         body = {
@@ -57,13 +63,19 @@ class ProxyCard:
             "name": self.name,
             "url": self.url,
         }
-        return sign_statement("proxy", body, key)
+        return sign_statement("proxy", naming_software(body, self.software), key)
 
     @classmethod
     def parse(cls, statement: Statement) -> Self:
         body = statement.body
-        check_members(body, "name", "url", *key_members("proxy", body), formats=LASTING_FORMATS)
-        return cls(_text(body["name"], "name"), _text(body["url"], "url", 2000), _own_keys(statement))
+        names = ("name", "url", *key_members("proxy", body))
+        check_members(body, *names, optional=("software",), formats=LASTING_FORMATS)
+        return cls(
+            _text(body["name"], "name"),
+            _text(body["url"], "url", 2000),
+            _own_keys(statement),
+            named_software(body),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +293,7 @@ class ReleaseStatement:
 
     Attributes:
         records: N in a masked release; None in other releases, where the proxy never learns N.
+        software: what the proxy says that it ran when it signed this; None in one of an earlier version.
     """
 
     study: StudyId
@@ -289,6 +302,7 @@ class ReleaseStatement:
     cohort_digest: Digest
     records: int | None
     chunk_digests: tuple[Digest, ...]
+    software: Software | None = None
 
     def sign(self, proxy: IdentityKey) -> Statement:
         body: dict[str, Any] = {
@@ -301,7 +315,7 @@ class ReleaseStatement:
         }
         if self.records is not None:
             body["records"] = self.records
-        return sign_statement("release", body, proxy)
+        return sign_statement("release", naming_software(body, self.software), proxy)
 
     @classmethod
     def parse(cls, statement: Statement) -> Self:
@@ -309,9 +323,8 @@ class ReleaseStatement:
         if body.get("release") not in tuple(ReleaseKind):
             raise MessageError("malformed", f"the release must be one of {', '.join(ReleaseKind)}")
         counted = ReleaseKind(body["release"]).needs_count
-        check_members(
-            body, "chunk_digests", "cohort", "owners", "release", "study", *(("records",) if counted else ())
-        )
+        names = ("chunk_digests", "cohort", "owners", "release", "study", *(("records",) if counted else ()))
+        check_members(body, *names, optional=("software",))
         if not isinstance(body["owners"], list) or not isinstance(body["chunk_digests"], list):
             raise MessageError("malformed", "owners and chunk_digests must be lists")
         return cls(
@@ -321,6 +334,7 @@ class ReleaseStatement:
             Digest.parse(body["cohort"]),
             _count(body["records"], "records") if counted else None,
             tuple(Digest.parse(digest) for digest in body["chunk_digests"]),
+            named_software(body),
         )
 
 

@@ -42,7 +42,8 @@ FIRST = Digest(bytes(32))
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One link: `previous` is the digest of the event before it; `detail` holds only digests and counts."""
+    """One link: `previous` is the digest of the event before it. `detail` holds digests and counts, and in a
+    release the software that made it."""
 
     study: StudyId
     index: int

@@ -1,4 +1,5 @@
-"""For operators: logs with an allow-list of fields, metrics without content, health and readiness.
+"""For operators: logs with an allow-list of fields, metrics without content, health and readiness. Traces are
+in `traces`.
 
 A log line is one JSON object with a time, a level, the logger's name and an event. The only other fields that
 are printed are those in `LOG_FIELDS`. Of messages from other libraries only the template is printed, never
@@ -23,6 +24,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dpdpca_runtime.asgi.contract import operation
+from dpdpca_runtime.asgi.traces import METHOD, NO_TRACES, ROUTE, STATUS, Traces, begin
 from dpdpca_runtime.bodies import Health, NotReady, Readiness
 
 LOG_FIELDS: Final = (
@@ -128,19 +130,22 @@ class Metrics:
 
 
 class ObserveMiddleware:
-    """One log line and one measurement for each request, by the route's template."""
+    """One log line, one measurement and one span for each request, by the route's template."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, app: ASGIApp, metrics: Metrics, clock: Callable[[], float], traces: Traces = NO_TRACES
+    ) -> None:
         self._app = app
         self._metrics = metrics
         self._clock = clock
+        self._traces = traces
         self._logger = logging.getLogger("dpdpca.requests")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begin = self._clock()
+        begun, began = begin(), self._clock()
         status = 0
 
         async def watching_send(message: Message) -> None:
@@ -152,11 +157,14 @@ class ObserveMiddleware:
         try:
             await self._app(scope, receive, watching_send)
         finally:
-            seconds = self._clock() - begin
+            seconds = self._clock() - began
             route = str(getattr(scope.get("route"), "path", "unmatched"))
             method = scope["method"] if scope["method"] in _METHODS else "other"
             self._metrics.count("dpdpca_requests_total", route=route, method=method, status=str(status))
             self._metrics.measure("dpdpca_request_seconds", seconds, route=route)
+            answered = {STATUS: status} if status else {}  # there is no answer if the client is gone
+            attributes = {METHOD: method, ROUTE: route, **answered}
+            self._traces.end(begun, f"{method} {route}", attributes, failed=status == 0 or status >= 500)
             self._logger.info(
                 "request",
                 extra={

@@ -22,6 +22,7 @@ from dpdpca_owner.policy import DEFAULT_POLICY, load_policy, parse_policy
 from dpdpca_owner.rules import RULE_TEXT, Rule, unchecked_owners
 from dpdpca_owner.sources import RegisteredSource
 from dpdpca_protocol.errors import IntegrityError, UsageError
+from dpdpca_protocol.messages.software import Software, SoftwareKind
 from dpdpca_protocol.wire.fields import decimal_text
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_runtime.words import fingerprint_words
@@ -153,6 +154,20 @@ def test_all_other_lines_of_the_policy_and_the_budget_apply(make_scene: MakeScen
         assert found == []
         assert slug in told
     assert scene.desk.home.ledger.read().by_rule == {}
+
+
+def test_a_rule_approves_nothing_at_a_proxy_with_other_software(make_scene: MakeScene) -> None:
+    scene = make_scene()
+    reviewed, other = (Software("1", SoftwareKind.WHEEL, f"sha256:{each * 32}") for each in ("ab", "cd"))
+    before = f"[study]\nmax_delta = 1e-4\nmin_owners = 2\nsoftware = ['{reviewed.digest}']\n"
+    keep(scene, rule_text(scene), before=before)
+    scene.proxy.software = other
+    found, (told,) = approved(scene)
+    assert found == []
+    assert str(other) in told
+    assert scene.desk.home.ledger.read().by_rule == {}
+    scene.proxy.software = reviewed
+    assert approved(scene) == (["blood pressure"], [])
 
 
 def test_a_round_of_a_chain_is_covered_as_a_whole_or_not_at_all(make_scene: MakeScene) -> None:

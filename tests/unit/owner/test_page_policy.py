@@ -65,6 +65,21 @@ def test_a_change_is_shown_then_saved_and_nothing_else_moves(page: PageScene) ->
     assert len(page.woken) == 1
 
 
+def test_accepted_software_is_a_field_with_a_digest_in_each_line(page: PageScene) -> None:
+    one, two = (f"sha256:{each * 32}" for each in ("ab", "cd"))
+    form = page.form(FORM, CHANGE)
+    assert form["software"] == [""]
+    shown = page.send(CHANGE, form | {"software": [f"{one}\r\n  {two}\r\n"], "act": ["show"]})
+    assert page.send(CHANGE, form_in(page, shown.text)).status_code == 303
+    assert parse_policy(policy_of(page)).software == (one, two)
+    assert "dpdpca version --wheel" in policy_of(page)  # the comment stays
+    assert page.form(FORM, CHANGE)["software"] == [f"{one}\n{two}\n"]
+    bad = page.send(CHANGE, page.form(FORM, CHANGE) | {"software": ["0.2.0"]})
+    assert bad.status_code == 400
+    assert "sha256: and 64" in bad.text
+    assert parse_policy(policy_of(page)).software == (one, two)
+
+
 def form_in(page: PageScene, html: str) -> dict[str, list[str]]:
     from page_scene import Forms
 

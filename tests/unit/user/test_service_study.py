@@ -714,7 +714,7 @@ def test_the_evidence_verifies_offline_and_any_alteration_shows(user: UserWorld)
         assert row.study is not None
         return list(verify_evidence(row.study, given, chunk, [proxy], [ours], key_rules=KeyRules(TOY_BITS)))
 
-    assert len(verify(evidence)) == 10
+    assert len(verify(evidence)) == 11
     text = json.dumps(evidence)
     release_parts = ("release.release", "release.shares.0", "release.transcript.1")
     for path in ("manifest", *release_parts, "challenge", "answer", "opened", "components"):
