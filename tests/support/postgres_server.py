@@ -57,6 +57,12 @@ class PostgresServer:
         """`immediate` is like a crash: the next start recovers from the log."""
         self._run("pg_ctl", "-D", str(self._data), "-m", mode, "-w", "stop")
 
+    def break_connections(self) -> None:
+        """Ends every connection of the product, at once."""
+        self.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'dpdpca'"
+        )
+
     def url(self, database: str) -> str:
         return f"postgresql://{_SUPERUSER}@/{database}?host={self.folder}"
 

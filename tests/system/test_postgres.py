@@ -190,6 +190,24 @@ def test_a_lasting_writer_makes_others_busy(server: PostgresServer, database: Da
         pass
 
 
+def test_a_connection_that_breaks_in_mid_transaction_is_told_and_replaced(
+    server: PostgresServer, database: Database
+) -> None:
+    insert = "INSERT INTO forgotten VALUES (1, 2)"
+
+    def write() -> None:
+        with database.transaction("write") as connection:
+            connection.exec_driver_sql(insert)
+            server.break_connections()
+            connection.exec_driver_sql(insert)
+
+    assert refused(write).slug == "storage-failing"
+    with database.transaction("write again") as connection:
+        connection.exec_driver_sql(insert)
+    with database.reading("count") as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM forgotten").scalar_one() == 1
+
+
 def test_values_of_full_size_fit(database: Database) -> None:
     """SQLite ignores the lengths and sizes that the first schema states."""
     long, large = "x" * 5000, 2**62
