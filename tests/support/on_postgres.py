@@ -1,11 +1,12 @@
-"""A plugin of pytest: every `ProxyWorld` keeps its facts in PostgreSQL, at the server that a variable names.
+"""A plugin of pytest: every proxy keeps its facts in PostgreSQL, at the server that a variable names.
 
     PYTHONPATH=tests/support pytest -p on_postgres tests/unit/proxy/test_whole_study.py
 
-So what holds on SQLite is shown on PostgreSQL by the same tests. A copy of a home gets a copy of its
-database.
+So what holds on SQLite is shown on PostgreSQL by the same tests. The settings file of a home names its
+database. A copy of a home, and a backup that is put back, gets a copy of its database.
 """
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Any
 
 import proxy_process
 import proxy_world
-import store_checks
 from postgres_server import FOLDER_VARIABLE, PostgresServer, programs
+
+from dpdpca_proxy.settings import SETTINGS_FILE
+from dpdpca_runtime.files import private_dir, write_private
 
 _binaries = programs()
 assert _binaries is not None, "this plugin is loaded where PostgreSQL is installed"
@@ -23,11 +26,16 @@ _databases: dict[Path, str] = {}
 """Of each home."""
 
 
+def _use(home: Path, database: str) -> None:
+    _databases[home] = database
+    private_dir(home)
+    write_private(home / SETTINGS_FILE, f"database = {json.dumps(_server.url(database))}\n".encode())
+
+
 def _on_server(start: Callable[..., None]) -> Callable[..., None]:
     def started(world: proxy_world.ProxyWorld, *arguments: Any, **options: Any) -> None:
         if world.home not in _databases:
-            _databases[world.home] = _server.new_database()
-        world.settings["database"] = _server.url(_databases[world.home])
+            _use(world.home, _server.new_database())
         start(world, *arguments, **options)
 
     return started
@@ -35,14 +43,15 @@ def _on_server(start: Callable[..., None]) -> Callable[..., None]:
 
 def _with_database(copy: Callable[[Path, Path], Path]) -> Callable[[Path, Path], Path]:
     def copied(home: Path, to: Path) -> Path:
+        copy(home, to)
         if home in _databases:
-            _databases[to] = _server.new_database(like=_databases[home])
-        return copy(home, to)
+            _use(to, _server.new_database(like=_databases[home]))
+        return to
 
     return copied
 
 
 for _world in (proxy_world.ProxyWorld, proxy_process.ProcessWorld):
     setattr(_world, "start", _on_server(vars(_world)["start"]))  # noqa: B010 # for all instances, on purpose
-vars(proxy_world)["copy_with_generation"] = _with_database(proxy_world.copy_with_generation)
-vars(store_checks)["_check_database"] = lambda world: None  # it looks into a file
+for _copy in ("copy_home", "copy_with_generation"):
+    vars(proxy_world)[_copy] = _with_database(vars(proxy_world)[_copy])
