@@ -10,14 +10,15 @@ says who is in it, and how often.
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import pytest
 from object_server import lead_to, object_server
-from postgres_server import programs, running_server
+from postgres_server import PostgresServer, programs, running_server
 from promises import Promise
 from proxy_process import ProcessWorld, RoundRobin
 from proxy_world import OpenStudy, Values, unlike_before
@@ -98,11 +99,22 @@ class Crowd:
                 return
 
 
-def storm(world: ProcessWorld, source: random.Random, most: int, longest_life: float) -> tuple[int, int]:
+class Victim(Protocol):
+    """What dies and starts again."""
+
+    def kill(self) -> None: ...
+
+    def start(self) -> None: ...
+
+
+def storm(
+    world: ProcessWorld, victims: Sequence[Victim], source: random.Random, most: int, longest_life: float
+) -> tuple[int, int]:
     """One study among at most so many kills; how many kills it saw, and how many owners are in it.
 
     Args:
         world: with one process or several.
+        victims: one of them dies each time.
         source: of all that is random.
         most: kills.
         longest_life: seconds before the next one dies.
@@ -118,7 +130,7 @@ def storm(world: ProcessWorld, source: random.Random, most: int, longest_life: f
         delivering = [pool.submit(crowd.deliver, place) for place in places]
         while kills < most and row_of(study).state != "released":
             crowd.over.wait(source.uniform(0, longest_life))
-            victim = source.choice(world.served)
+            victim = source.choice(victims)
             victim.kill()
             kills += 1
             if not world.is_running:  # else another process changes what is looked at
@@ -161,13 +173,19 @@ def world(parties: Parties, request: pytest.FixtureRequest) -> Iterator[ProcessW
         yield world
 
 
-@pytest.fixture
-def far_world(parties: Parties, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessWorld]:
-    """Two proxies with PostgreSQL and object storage."""
+@contextmanager
+def postgres() -> Iterator[PostgresServer]:
     binaries = programs()
     if binaries is None:
         pytest.skip("PostgreSQL is not installed (Debian: postgresql)")
-    with running_server(binaries) as server, object_server() as objects:
+    with running_server(binaries) as server:
+        yield server
+
+
+@pytest.fixture
+def far_world(parties: Parties, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessWorld]:
+    """Two proxies with PostgreSQL and object storage."""
+    with postgres() as server, object_server() as objects:
         objects.make_bucket("files")
         lead_to(monkeypatch, objects.url)
         database = server.url(server.new_database())
@@ -185,14 +203,21 @@ class Toll:
     inside: int = 0
     studies: int = 0
 
-    def storm(self, world: ProcessWorld, source: random.Random, most: int, longest_life: float) -> None:
-        kills, members = storm(world, source, most, longest_life)
+    def storm(
+        self,
+        world: ProcessWorld,
+        victims: Sequence[Victim],
+        source: random.Random,
+        most: int,
+        longest_life: float,
+    ) -> None:
+        kills, members = storm(world, victims, source, most, longest_life)
         self.kills, self.inside, self.studies = self.kills + kills, self.inside + members, self.studies + 1
 
-    def tell(self, promise: Promise, processes: int, on: str) -> None:
+    def tell(self, promise: Promise, what: str) -> None:
         promise(
             "P1",
-            counted=f"{self.kills} kills of {processes} on {on}, {self.studies} studies of {OWNERS} owners,"
+            counted=f"{self.kills} kills of {what}, {self.studies} studies of {OWNERS} owners,"
             f" {self.inside} receipts",
             result="0 lost, 0 doubled, every sum exact",
         )
@@ -207,8 +232,8 @@ class Toll:
 def test_receipts_and_releases_agree_over_kills(world: ProcessWorld, promise: Promise, least: int) -> None:
     source, processes, toll = random.Random(least), len(world.served), Toll()
     while toll.kills < least // processes:
-        toll.storm(world, source, KILLS_OF_A_STUDY, LONGEST_LIFE_SECONDS)
-    toll.tell(promise, processes, "one home")
+        toll.storm(world, world.served, source, KILLS_OF_A_STUDY, LONGEST_LIFE_SECONDS)
+    toll.tell(promise, f"{processes} on one home")
 
 
 @pytest.mark.parametrize("kills", [20, pytest.param(207, marks=pytest.mark.nightly)])
@@ -219,9 +244,21 @@ def test_receipts_and_releases_agree_over_kills_far_away(
     source, toll = random.Random(kills), Toll()
     while toll.kills < kills:
         most = min(FAR_KILLS_OF_A_STUDY, kills - toll.kills)
-        toll.storm(far_world, source, most, FAR_LONGEST_LIFE_SECONDS)
-    toll.tell(promise, len(far_world.served), "one PostgreSQL and one bucket")
+        toll.storm(far_world, far_world.served, source, most, FAR_LONGEST_LIFE_SECONDS)
+    toll.tell(promise, "two on one PostgreSQL and one bucket")
     promise("P45", counted=f"{toll.kills} kills of two proxies", result="0 lost, 0 doubled, every sum exact")
+
+
+@pytest.mark.parametrize("least", [3, pytest.param(60, marks=pytest.mark.nightly)])
+def test_receipts_and_releases_agree_over_crashes_of_the_database(
+    parties: Parties, promise: Promise, least: int
+) -> None:
+    """The server of two proxies loses all that it had only in memory."""
+    source, toll = random.Random(least), Toll()
+    with postgres() as server, serving(parties, 2, database=server.url(server.new_database())) as world:
+        while toll.kills < least:
+            toll.storm(world, [server], source, KILLS_OF_A_STUDY, LONGEST_LIFE_SECONDS)
+    toll.tell(promise, "the PostgreSQL of two proxies")
 
 
 def test_the_names_in_a_sum_are_told_apart() -> None:

@@ -3,21 +3,28 @@
     PYTHONPATH=tests/support pytest -p on_postgres tests/unit/proxy/test_whole_study.py
 
 So what holds on SQLite is shown on PostgreSQL by the same tests. The settings file of a home names its
-database. A copy of a home, and a backup that is put back, gets a copy of its database.
+database, also in a federation of real processes. A copy of a home, and a backup that is put back, gets a copy
+of its database.
 """
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import proxy_process
 import proxy_world
+import pytest
 from postgres_server import FOLDER_VARIABLE, PostgresServer, programs
 
+from dpdpca_proxy.proxy import DATABASE_FILE
 from dpdpca_proxy.settings import SETTINGS_FILE
 from dpdpca_runtime.files import private_dir, write_private
+
+if TYPE_CHECKING:
+    from federation.processes import Machine
 
 _binaries = programs()
 assert _binaries is not None, "this plugin is loaded where PostgreSQL is installed"
@@ -49,6 +56,28 @@ def _with_database(copy: Callable[[Path, Path], Path]) -> Callable[[Path, Path],
         return to
 
     return copied
+
+
+def _on_machine(make: Callable[..., "Machine"]) -> Callable[..., "Machine"]:
+    def made(federation: Any, role: str, name: str) -> "Machine":
+        machine = make(federation, role, name)
+        if role == "proxy":
+            _use(machine.home, _server.new_database())
+        return machine
+
+    return made
+
+
+def pytest_collection_finish() -> None:
+    """By now the federation is imported, its asserts rewritten, by the tests that need it."""
+    world = sys.modules.get("federation.world")
+    if world is not None:
+        world.Federation._machine = _on_machine(world.Federation._machine)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    assert not [home for home in _databases if (home / DATABASE_FILE).exists()], "it used SQLite"
 
 
 for _world in (proxy_world.ProxyWorld, proxy_process.ProcessWorld):
