@@ -72,12 +72,14 @@ def race(world: ProcessWorld, source: random.Random, pool: ThreadPoolExecutor) -
 
 @pytest.mark.parametrize("races", [10, pytest.param(500, marks=pytest.mark.nightly)])
 def test_completing_and_closing_agree(world: ProcessWorld, promise: Promise, races: int) -> None:
-    source = random.Random(races)
+    source, tried, inside = random.Random(races), 0, 0
     with ThreadPoolExecutor(2) as pool:
-        inside = sum(race(world, source, pool) for _ in range(races))
-    assert 0 < inside < races, "there was no race"
+        while tried < races or (inside in (0, tried) and tried < 10 * races):
+            inside += race(world, source, pool)
+            tried += 1
+    assert 0 < inside < tried, "there was no race"
     promise(
         "P6",
-        counted=f"{races} races of completing and closing at two processes, {inside} in time",
+        counted=f"{tried} races of completing and closing at two processes, {inside} in time",
         result="each with receipt and in, or neither",
     )

@@ -1,6 +1,7 @@
 """A proxy that is killed again and again while thirty owners deliver: whoever has a receipt is in, once.
 
-So it is too where two processes serve one home and either of them dies at any moment.
+So it is too where two processes serve one home and either of them dies at any moment; and where they keep
+their facts on a real PostgreSQL, and their files in a real S3 bucket.
 
 Each owner's values are a power of a base, in an entry that it shares with four others: the sum in a release
 says who is in it, and how often.
@@ -9,11 +10,15 @@ says who is in it, and how often.
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import pytest
+from object_server import lead_to, object_server
+from postgres_server import PostgresServer, programs, running_server
 from promises import Promise
 from proxy_process import ProcessWorld, RoundRobin
 from proxy_world import OpenStudy, Values, unlike_before
@@ -29,7 +34,10 @@ from dpdpca_proxy.store.studies import frozen_cohort
 
 OWNERS = 30
 KILLS_OF_A_STUDY = 10
+FAR_KILLS_OF_A_STUDY = 20
 LONGEST_LIFE_SECONDS = 0.6
+FAR_LONGEST_LIFE_SECONDS = 0.2
+"""Shorter, since one of two is always there, and a study with few kills costs as much as one with many."""
 _BASE = 32
 _OF_AN_ENTRY = 5
 _OWNERS_AT_ONCE = 4
@@ -91,8 +99,26 @@ class Crowd:
                 return
 
 
-def storm(world: ProcessWorld, source: random.Random) -> tuple[int, int]:
-    """One study among kills; how many kills it saw, and how many owners are in it."""
+class Victim(Protocol):
+    """What dies and starts again."""
+
+    def kill(self) -> None: ...
+
+    def start(self) -> None: ...
+
+
+def storm(
+    world: ProcessWorld, victims: Sequence[Victim], source: random.Random, most: int, longest_life: float
+) -> tuple[int, int]:
+    """One study among at most so many kills; how many kills it saw, and how many owners are in it.
+
+    Args:
+        world: with one process or several.
+        victims: one of them dies each time.
+        source: of all that is random.
+        most: kills.
+        longest_life: seconds before the next one dies.
+    """
     world.with_new_key()
     study = world.open_study(named=False, max_owners=OWNERS, features=unlike_before(3))
     crowd = Crowd(study, source)
@@ -102,9 +128,9 @@ def storm(world: ProcessWorld, source: random.Random) -> tuple[int, int]:
     with ThreadPoolExecutor(_OWNERS_AT_ONCE + 1) as pool:
         closing = pool.submit(crowd.close, source.randrange(OWNERS // 2, OWNERS))
         delivering = [pool.submit(crowd.deliver, place) for place in places]
-        while kills < KILLS_OF_A_STUDY and row_of(study).state != "released":
-            crowd.over.wait(source.uniform(0, LONGEST_LIFE_SECONDS))
-            victim = source.choice(world.served)
+        while kills < most and row_of(study).state != "released":
+            crowd.over.wait(source.uniform(0, longest_life))
+            victim = source.choice(victims)
             victim.kill()
             kills += 1
             if not world.is_running:  # else another process changes what is looked at
@@ -124,13 +150,15 @@ def storm(world: ProcessWorld, source: random.Random) -> tuple[int, int]:
     return kills, len(cohort)
 
 
-@pytest.fixture(scope="module", params=[pytest.param(1, marks=pytest.mark.nightly), 2], ids=["one", "two"])
-def world(parties: Parties, request: pytest.FixtureRequest) -> Iterator[ProcessWorld]:
+@contextmanager
+def serving(parties: Parties, processes: int, **settings: str) -> Iterator[ProcessWorld]:
+    """Proxies of one home, at which thirty owners are enrolled."""
     owners = [IdentityKey.generate() for _ in range(OWNERS)]
     with quick_folder() as folder:
-        world = RoundRobin(folder / "proxy", parties.user, owners, parties.secret, parties.proof)
+        people = (parties.user, owners, parties.secret, parties.proof)
+        world = RoundRobin(folder / "proxy", *people, settings={**settings})
         try:
-            world.start(processes=request.param)
+            world.start(processes=processes)
             world.enrol(world.user, "user", "Institute")
             for place, owner in enumerate(owners):
                 world.enrol(owner, "owner", f"Hospital {place}")
@@ -139,24 +167,98 @@ def world(parties: Parties, request: pytest.FixtureRequest) -> Iterator[ProcessW
             world.end()
 
 
+@pytest.fixture(scope="module", params=[pytest.param(1, marks=pytest.mark.nightly), 2], ids=["one", "two"])
+def world(parties: Parties, request: pytest.FixtureRequest) -> Iterator[ProcessWorld]:
+    with serving(parties, request.param) as world:
+        yield world
+
+
+@contextmanager
+def postgres() -> Iterator[PostgresServer]:
+    binaries = programs()
+    if binaries is None:
+        pytest.skip("PostgreSQL is not installed (Debian: postgresql)")
+    with running_server(binaries) as server:
+        yield server
+
+
+@pytest.fixture
+def far_world(parties: Parties, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessWorld]:
+    """Two proxies with PostgreSQL and object storage."""
+    with postgres() as server, object_server() as objects:
+        objects.make_bucket("files")
+        lead_to(monkeypatch, objects.url)
+        database = server.url(server.new_database())
+        with serving(parties, 2, database=database, bucket="s3://files/proxy") as world:
+            yield world
+            assert not list(world.home.glob("*.sqlite3*"))
+            assert not list((world.home / "studies").iterdir())
+
+
+@dataclass
+class Toll:
+    """What many storms were like."""
+
+    kills: int = 0
+    inside: int = 0
+    studies: int = 0
+
+    def storm(
+        self,
+        world: ProcessWorld,
+        victims: Sequence[Victim],
+        source: random.Random,
+        most: int,
+        longest_life: float,
+    ) -> None:
+        kills, members = storm(world, victims, source, most, longest_life)
+        self.kills, self.inside, self.studies = self.kills + kills, self.inside + members, self.studies + 1
+
+    def tell(self, promise: Promise, what: str) -> None:
+        promise(
+            "P1",
+            counted=f"{self.kills} kills of {what}, {self.studies} studies of {OWNERS} owners,"
+            f" {self.inside} receipts",
+            result="0 lost, 0 doubled, every sum exact",
+        )
+        promise(
+            "P35",
+            counted=f"{self.studies} releases opened, their noise taken out",
+            result="every sum the exact integers",
+        )
+
+
 @pytest.mark.parametrize("least", [6, pytest.param(200, marks=pytest.mark.nightly)])
 def test_receipts_and_releases_agree_over_kills(world: ProcessWorld, promise: Promise, least: int) -> None:
-    source, processes = random.Random(least), len(world.served)
-    kills, inside, studies = 0, 0, 0
-    while kills < least // processes:
-        more, members = storm(world, source)
-        kills, inside, studies = kills + more, inside + members, studies + 1
-    promise(
-        "P1",
-        counted=f"{kills} kills of {processes} on one home, {studies} studies of {OWNERS} owners,"
-        f" {inside} receipts",
-        result="0 lost, 0 doubled, every sum exact",
-    )
-    promise(
-        "P35",
-        counted=f"{studies} releases opened, their noise taken out",
-        result="every sum the exact integers",
-    )
+    source, processes, toll = random.Random(least), len(world.served), Toll()
+    while toll.kills < least // processes:
+        toll.storm(world, world.served, source, KILLS_OF_A_STUDY, LONGEST_LIFE_SECONDS)
+    toll.tell(promise, f"{processes} on one home")
+
+
+@pytest.mark.parametrize("kills", [20, pytest.param(207, marks=pytest.mark.nightly)])
+def test_receipts_and_releases_agree_over_kills_far_away(
+    far_world: ProcessWorld, promise: Promise, kills: int
+) -> None:
+    """Either proxy dies at any moment; the server and the bucket, which both use, live on."""
+    source, toll = random.Random(kills), Toll()
+    while toll.kills < kills:
+        most = min(FAR_KILLS_OF_A_STUDY, kills - toll.kills)
+        toll.storm(far_world, far_world.served, source, most, FAR_LONGEST_LIFE_SECONDS)
+    toll.tell(promise, "two on one PostgreSQL and one bucket")
+    promise("P45", counted=f"{toll.kills} kills of two proxies", result="0 lost, 0 doubled, every sum exact")
+
+
+@pytest.mark.parametrize("least", [3, pytest.param(60, marks=pytest.mark.nightly)])
+def test_receipts_and_releases_agree_over_crashes_of_the_database(
+    parties: Parties, promise: Promise, least: int
+) -> None:
+    """The server of two proxies loses all that it had only in memory."""
+    source, toll = random.Random(least), Toll()
+    with postgres() as server, serving(parties, 2, database=server.url(server.new_database())) as world:
+        while toll.kills < least:
+            toll.storm(world, [server], source, KILLS_OF_A_STUDY, LONGEST_LIFE_SECONDS)
+    toll.tell(promise, "the PostgreSQL of two proxies")
 
 
 def test_the_names_in_a_sum_are_told_apart() -> None:

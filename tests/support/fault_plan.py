@@ -127,7 +127,12 @@ def _io_error() -> OSError:
     return OSError(errno.EIO, os.strerror(errno.EIO))
 
 
-def _database_error() -> sqlite3.OperationalError:
+def _database_error(engine: str) -> Exception:
+    """Of a disk that fails, as the driver of this engine says it."""
+    if engine == "postgresql":
+        from psycopg.errors import IoError
+
+        return IoError("could not write")
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorcode = sqlite3.SQLITE_IOERR
     return error
@@ -243,20 +248,20 @@ def _wrap_database(plan: FaultPlan) -> None:
         def executing(self: Any, cursor: Any, statement: str, *rest: Any, **options: Any) -> Any:
             if statement.startswith(_CHANGES):
                 changed.add(id(cursor.connection))
-                plan.point(" ".join(statement.split()[:3]), _database_error)
+                plan.point(" ".join(statement.split()[:3]), lambda: _database_error(self.name))
             return real(self, cursor, statement, *rest, **options)
 
         return executing
 
-    def committing(self: Any, connection: Any) -> None:
+    def committing(self: DefaultDialect, connection: Any) -> None:
         key = id(connection.dbapi_connection if hasattr(connection, "dbapi_connection") else connection)
         if key not in changed:
             real_commit(self, connection)
             return
-        plan.point("commit", _database_error)
+        plan.point("commit", lambda: _database_error(self.name))
         real_commit(self, connection)
         changed.discard(key)
-        plan.point("committed", _database_error)
+        plan.point("committed", lambda: _database_error(self.name))
 
     def forgetting(self: Database) -> bool:
         plan.point("checkpoint", _io_error)

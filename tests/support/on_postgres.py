@@ -1,20 +1,30 @@
-"""A plugin of pytest: every `ProxyWorld` keeps its facts in PostgreSQL, at the server that a variable names.
+"""A plugin of pytest: every proxy keeps its facts in PostgreSQL, at the server that a variable names.
 
     PYTHONPATH=tests/support pytest -p on_postgres tests/unit/proxy/test_whole_study.py
 
-So what holds on SQLite is shown on PostgreSQL by the same tests. A copy of a home gets a copy of its
-database.
+So what holds on SQLite is shown on PostgreSQL by the same tests. The settings file of a home names its
+database, also in a federation of real processes. A copy of a home, and a backup that is put back, gets a copy
+of its database.
 """
 
+import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import proxy_process
 import proxy_world
-import store_checks
+import pytest
 from postgres_server import FOLDER_VARIABLE, PostgresServer, programs
+
+from dpdpca_proxy.proxy import DATABASE_FILE
+from dpdpca_proxy.settings import SETTINGS_FILE
+from dpdpca_runtime.files import private_dir, write_private
+
+if TYPE_CHECKING:
+    from federation.processes import Machine
 
 _binaries = programs()
 assert _binaries is not None, "this plugin is loaded where PostgreSQL is installed"
@@ -23,11 +33,16 @@ _databases: dict[Path, str] = {}
 """Of each home."""
 
 
+def _use(home: Path, database: str) -> None:
+    _databases[home] = database
+    private_dir(home)
+    write_private(home / SETTINGS_FILE, f"database = {json.dumps(_server.url(database))}\n".encode())
+
+
 def _on_server(start: Callable[..., None]) -> Callable[..., None]:
     def started(world: proxy_world.ProxyWorld, *arguments: Any, **options: Any) -> None:
         if world.home not in _databases:
-            _databases[world.home] = _server.new_database()
-        world.settings["database"] = _server.url(_databases[world.home])
+            _use(world.home, _server.new_database())
         start(world, *arguments, **options)
 
     return started
@@ -35,14 +50,37 @@ def _on_server(start: Callable[..., None]) -> Callable[..., None]:
 
 def _with_database(copy: Callable[[Path, Path], Path]) -> Callable[[Path, Path], Path]:
     def copied(home: Path, to: Path) -> Path:
+        copy(home, to)
         if home in _databases:
-            _databases[to] = _server.new_database(like=_databases[home])
-        return copy(home, to)
+            _use(to, _server.new_database(like=_databases[home]))
+        return to
 
     return copied
 
 
+def _on_machine(make: Callable[..., "Machine"]) -> Callable[..., "Machine"]:
+    def made(federation: Any, role: str, name: str) -> "Machine":
+        machine = make(federation, role, name)
+        if role == "proxy":
+            _use(machine.home, _server.new_database())
+        return machine
+
+    return made
+
+
+def pytest_collection_finish() -> None:
+    """By now the federation is imported, its asserts rewritten, by the tests that need it."""
+    world = sys.modules.get("federation.world")
+    if world is not None:
+        world.Federation._machine = _on_machine(world.Federation._machine)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    assert not [home for home in _databases if (home / DATABASE_FILE).exists()], "it used SQLite"
+
+
 for _world in (proxy_world.ProxyWorld, proxy_process.ProcessWorld):
     setattr(_world, "start", _on_server(vars(_world)["start"]))  # noqa: B010 # for all instances, on purpose
-vars(proxy_world)["copy_with_generation"] = _with_database(proxy_world.copy_with_generation)
-vars(store_checks)["_check_database"] = lambda world: None  # it looks into a file
+for _copy in ("copy_home", "copy_with_generation"):
+    vars(proxy_world)[_copy] = _with_database(vars(proxy_world)[_copy])

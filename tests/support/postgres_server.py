@@ -57,14 +57,37 @@ class PostgresServer:
         """`immediate` is like a crash: the next start recovers from the log."""
         self._run("pg_ctl", "-D", str(self._data), "-m", mode, "-w", "stop")
 
+    def break_connections(self, database: str) -> None:
+        """Ends every connection to a database."""
+        # waits for their end, for at most so many milliseconds
+        ending = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+        self.execute(f"{ending} WHERE datname = '{database}' AND pid <> pg_backend_pid()")
+
+    def dump(self, database: str, file: Path) -> None:
+        """As an operator makes a backup."""
+        self._run("pg_dump", "--format=custom", f"--file={file}", self.url(database))
+
+    def restore(self, database: str, file: Path) -> None:
+        """As an operator puts a backup back, in place of what the database has."""
+        self.break_connections(database)
+        self._run("dropdb", f"--maintenance-db={self.url('postgres')}", database)
+        self.execute(f"CREATE DATABASE {database} TEMPLATE template0 ENCODING 'UTF8'")
+        self._run("pg_restore", "--no-owner", "--exit-on-error", f"--dbname={self.url(database)}", str(file))
+
+    def kill(self) -> None:
+        """Like a crash: the next start recovers from the log."""
+        self.stop("immediate")
+
     def url(self, database: str) -> str:
         return f"postgresql://{_SUPERUSER}@/{database}?host={self.folder}"
 
     def new_database(self, like: str | None = None, encoding: str = "UTF8") -> str:
-        """The name of a new database, empty or a copy of one that nobody uses."""
+        """The name of a new database, empty or a copy of one. Whoever is connected to that is cut off."""
         self._count += 1
         name = f"test_{os.getpid()}_{self._count}"
         template = like or "template0"
+        if like is not None:
+            self.break_connections(like)
         self.execute(f"CREATE DATABASE {name} TEMPLATE {template} ENCODING '{encoding}'")
         return name
 

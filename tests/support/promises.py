@@ -59,6 +59,7 @@ PROMISES = {
     "P37": "no request unpacks beyond 512 MiB",
     "P38": "whatever a home is called, its files are in it",
     "P42": "agents do what was approved, and nothing else",
+    "P45": "two proxies on one PostgreSQL and one bucket act as one",
 }
 DEFAULT_FILE = "build/promises.json"
 _PROPERTY = "promise"

@@ -82,7 +82,20 @@ def check_rows(study: OpenStudy, owners: Iterable[IdentityKey], receipts: Iterab
     assert (sealed is None) == is_over
 
 
+_DAMAGED_TABLES = "SELECT relname FROM pg_class, verify_heapam(oid) WHERE relkind = 'r' AND relnamespace = \
+'public'::regnamespace"
+_CHECK_INDICES = "SELECT bt_index_check(oid, true) FROM pg_class WHERE relkind = 'i' AND relnamespace = \
+'public'::regnamespace"
+
+
 def _check_database(world: ProxyWorld) -> None:
+    engine = world.proxy.database._engine
+    if engine.dialect.name == "postgresql":
+        with engine.begin() as connection:
+            connection.exec_driver_sql("CREATE EXTENSION IF NOT EXISTS amcheck")
+            assert connection.exec_driver_sql(_DAMAGED_TABLES).all() == []
+            connection.exec_driver_sql(_CHECK_INDICES)  # raises what it finds
+        return
     database = sqlite3.connect(f"file:{world.home / 'proxy.sqlite3'}?mode=ro", uri=True, timeout=120)
     try:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

@@ -66,6 +66,10 @@ def opened(server: PostgresServer, role: str, name: str) -> Iterator[Database]:
         made.close()
 
 
+def _name_of(database: Database) -> str:
+    return database.place.partition("?")[0].rpartition("/")[2]
+
+
 # The database
 
 
@@ -180,14 +184,32 @@ def test_a_lasting_writer_makes_others_busy(server: PostgresServer, database: Da
         connection.execute("SET lock_timeout = '50ms'")
         connection.commit()
 
-    name = database.place.partition("?")[0].rpartition("/")[2]
-    with opened(server, "proxy", name) as other, other.transaction("hold"):
+    with opened(server, "proxy", _name_of(database)) as other, other.transaction("hold"):
         event.listen(database._engine, "checkout", impatient)
         with pytest.raises(UnavailableError) as told, database.transaction("wait"):
             pass
     assert (told.value.slug, told.value.retry_after_seconds) == ("busy", 2)
     with database.transaction("go on"):
         pass
+
+
+def test_a_connection_that_breaks_in_mid_transaction_is_told_and_replaced(
+    server: PostgresServer, database: Database
+) -> None:
+    insert = "INSERT INTO forgotten VALUES (1, 2)"
+    name = _name_of(database)
+
+    def write() -> None:
+        with database.transaction("write") as connection:
+            connection.exec_driver_sql(insert)
+            server.break_connections(name)
+            connection.exec_driver_sql(insert)
+
+    assert refused(write).slug == "storage-failing"
+    with database.transaction("write again") as connection:
+        connection.exec_driver_sql(insert)
+    with database.reading("count") as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM forgotten").scalar_one() == 1
 
 
 def test_values_of_full_size_fit(database: Database) -> None:
@@ -220,8 +242,15 @@ OTHERS = (
     *(f"tests/unit/proxy/test_{name}.py" for name in ("blinded_study", "clock", "closing", "declines")),
     *(f"tests/unit/proxy/test_{name}.py" for name in ("enrolment", "inbox", "owners_noise", "pads_study")),
     *(f"tests/unit/proxy/test_{name}.py" for name in ("rotation", "shares")),
-    "tests/crash/test_closing_race.py",
 )
+PROMISES = (
+    "tests/crash/test_every_write.py",
+    "tests/crash/test_closing_race.py",
+    "tests/crash/test_restored_backups.py",
+    "tests/unit/proxy/test_audit.py",
+    "tests/system/test_restarts.py",
+)
+"""P2, P6, P9, P10, P17 and P7; P1 and P8 are in CORE and in tests/crash/test_kills.py."""
 OF_SQLITE = (
     "tests/unit/proxy/test_resuming.py::test_everything_secret_is_gone_after_the_release",  # reads the file
     "tests/unit/proxy/test_resuming.py::test_a_full_database_refuses_and_recovers",  # by a PRAGMA
@@ -231,18 +260,27 @@ OF_SQLITE = (
 
 
 @pytest.mark.parametrize(
-    "files", [CORE, pytest.param(OTHERS, marks=pytest.mark.nightly)], ids=["core", "others"]
+    ("files", "chosen", "seconds"),
+    [
+        pytest.param(CORE, "not nightly", 1200, id="core"),
+        pytest.param(PROMISES, "not nightly", 1200, id="promises"),
+        pytest.param(OTHERS, "not nightly", 1200, id="others", marks=pytest.mark.nightly),
+        pytest.param(PROMISES, "nightly", 4 * 3600, id="promises at length", marks=pytest.mark.nightly),
+    ],
 )
-def test_what_holds_on_sqlite_holds_on_postgres(server: PostgresServer, files: tuple[str, ...]) -> None:
+def test_what_holds_on_sqlite_holds_on_postgres(
+    server: PostgresServer, files: tuple[str, ...], chosen: str, seconds: float
+) -> None:
     environment = os.environ | {
         FOLDER_VARIABLE: str(server.folder),
         "PYTHONPATH": str(ROOT / "tests" / "support"),
     }
     environment.pop("PYTEST_XDIST_WORKER", None)
-    chosen = ["-m", "not nightly", *files, *(f"--deselect={test}" for test in OF_SQLITE)]
-    call = [sys.executable, "-m", "pytest", "-q", "-p", "on_postgres", "-p", "no:cacheprovider", *chosen]
+    deselected = (f"--deselect={test}" for test in OF_SQLITE)
+    options = ("-q", "-p", "on_postgres", "-p", "no:cacheprovider", "-m", chosen)
+    call = [sys.executable, "-m", "pytest", *options, *files, *deselected]
     done = subprocess.run(
-        call, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1200, check=False
+        call, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds, check=False
     )
     assert done.returncode == 0, done.stdout[-5000:]
     assert "passed" in done.stdout.splitlines()[-1]
@@ -299,26 +337,35 @@ def test_a_proxy_without_its_server_says_so_and_goes_on_with_it(
 def test_an_older_copy_of_the_database_is_refused_until_its_loss_is_accepted(
     server: PostgresServer, tmp_path: Path, parties: Parties
 ) -> None:
-    """As an operator restores a dump: the generation file, which is not in the database, is newer."""
+    """As an operator restores a dump: the generation file, which is not in the database, is newer.
+
+    One that was made of the newest state is taken as if nothing had happened.
+    """
     world = ProxyWorld(tmp_path / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof)
-    first = server.new_database()
-    world.settings["database"] = server.url(first)
+    name = server.new_database()
+    world.settings["database"] = server.url(name)
+    dump = server.folder / "proxy.dump"
     world.start()
     try:
         world.enrol_all()
         study = world.open_study(3)
         world.stop()
-        copy = server.new_database(like=first)
+        server.dump(name, dump)
+        server.restore(name, dump)
         world.start()
         study.deliver(world.owners[0], values_of(3, 0))
+        assert {check.outcome for check in audit_study(world.proxy, study.study)} == {HOLDS}
         world.stop()
-        world.settings["database"] = server.url(copy)
+        server.restore(name, dump)
         world.start()
         assert world.request(None, "GET", "/readyz").status_code == 503
         told = refused(lambda: study.deliver(world.owners[1], values_of(3, 1)))
         assert told.slug == "generation-mismatch"
+        wrong = [check for check in audit_study(world.proxy, study.study) if check.outcome != HOLDS]
+        assert [check.what for check in wrong] == ["generation: the newest database"]
         assert accept_loss(world.proxy) == [study.study]
         assert study.state() == "failed"
+        assert {check.outcome for check in audit_study(world.proxy, study.study)} == {HOLDS}
         assert world.request(None, "GET", "/readyz").status_code == 200
     finally:
         world.stop()

@@ -89,7 +89,12 @@ def check_holds(connection: Connection, witness: Mark | None, place: Path) -> No
 
 
 def take_written(connection: Connection) -> Mark | None:
-    """Removes and returns the mark that this transaction has set, or returns None."""
+    """Removes and returns the mark that this transaction has set, or returns None.
+
+    A connection that broke has lost its transaction, and there is nothing that it could tell.
+    """
+    if connection.invalidated:
+        return None
     mark: Mark | None = connection.info.pop(_WRITTEN, None)
     return mark
 

@@ -3,10 +3,9 @@
 All studies lie in one home, whose proxy has stopped. Each change is made in a transaction that is undone.
 """
 
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -24,9 +23,10 @@ from proxy_world import (
     values_of,
     wait_for,
 )
-from sqlalchemy import Column, Connection, Integer, LargeBinary, Table
+from sqlalchemy import Column, Connection, Integer, LargeBinary, Table, text
 from sqlalchemy.exc import IntegrityError
 from study_parties import Parties
+from tampering import tampering, without_references
 
 from dpdpca_cli import main as cli
 from dpdpca_protocol.messages.study_messages import SealedComponents
@@ -44,7 +44,7 @@ from dpdpca_proxy.store.columns import DigestColumn, PartyColumn, StudyColumn, T
 from dpdpca_proxy.store.files import chunk_name
 from dpdpca_proxy.store.log import append_entry, last_mark
 from dpdpca_proxy.store.studies import StudyRow, append_event, load_study
-from dpdpca_proxy.store.tables import chunks, metadata
+from dpdpca_proxy.store.tables import chunks, data_keys, metadata
 from dpdpca_proxy.studies import fail
 from dpdpca_proxy.trail import Trail
 
@@ -190,8 +190,8 @@ def has(name: str, study: OpenStudy) -> Callable[[], bool]:
 def audited(study: OpenStudy, change: Callable[[Connection], None]) -> Check | None:
     """The first check that does not hold after `change`, which is undone."""
     wrong: Check | None = None
-    with suppress(UndoError), study.world.proxy.database.reading("test") as connection:
-        connection.exec_driver_sql("PRAGMA defer_foreign_keys=ON")
+    with suppress(UndoError), study.world.proxy.database.transaction("test") as connection:
+        without_references(connection)
         try:
             change(connection)
         except IntegrityError:
@@ -203,21 +203,34 @@ def audited(study: OpenStudy, change: Callable[[Connection], None]) -> Check | N
     return wrong
 
 
-def rows(study: OpenStudy, table: Table) -> list[tuple[int, dict[str, Any]]]:
-    """The rows of a study as they lie there, with their numbers."""
+def rows(study: OpenStudy, table: Table) -> list[dict[str, Any]]:
+    """The rows of a study as they lie there."""
     with study.world.proxy.database.reading("test") as connection:
-        found = connection.exec_driver_sql(
-            f"SELECT rowid AS number, * FROM {table.name} WHERE study = ?", (study.study.hex(),)
+        found = connection.execute(
+            text(f"SELECT * FROM {table.name} WHERE study = :study"), {"study": study.study.hex()}
         ).all()
-    values = [dict(row._mapping) for row in found]
-    return [(row.pop("number"), row) for row in values]
+    return [dict(row._mapping) for row in found]
 
 
 def run_sql(statement: str, *values: Any) -> Callable[[Connection], None]:
+    """Changes one row; each ? in the statement is one of the values."""
+    parts = statement.split("?")
+    named = "".join(f"{part}:v{place}" for place, part in enumerate(parts[:-1])) + parts[-1]
+    given = {f"v{place}": value for place, value in enumerate(values)}
+
     def change(connection: Connection) -> None:
-        assert connection.exec_driver_sql(statement, values).rowcount == 1, statement
+        assert connection.execute(text(named), given).rowcount == 1, statement
 
     return change
+
+
+def run_sql_at(
+    table: Table, row: dict[str, Any], statement: str, *values: Any
+) -> Callable[[Connection], None]:
+    """Changes this row of the table."""
+    key = [column.name for column in table.primary_key.columns]
+    where = " AND ".join(f'"{name}" = ?' for name in key)
+    return run_sql(f"{statement} WHERE {where}", *values, *(row[name] for name in key))
 
 
 def other_value(column: Column[Any], value: Any) -> Any:
@@ -249,10 +262,10 @@ def gone_and_doubled(study: OpenStudy) -> Iterator[Change]:
     """Each row gone, and each once more under another key."""
     for table in of_a_study():
         keys = [column for column in table.primary_key.columns if column.name != "study"]
-        for number, row in rows(study, table):
+        for row in rows(study, table):
             if not is_promised(table, row):
                 continue
-            yield f"{table.name} gone", run_sql(f"DELETE FROM {table.name} WHERE rowid = ?", number)
+            yield f"{table.name} gone", run_sql_at(table, row, f"DELETE FROM {table.name}")
             if keys:
                 again = row | {keys[-1].name: other_value(keys[-1], row[keys[-1].name])}
                 yield f"{table.name} twice", inserting(table, again)
@@ -261,12 +274,12 @@ def gone_and_doubled(study: OpenStudy) -> Iterator[Change]:
 def altered(study: OpenStudy) -> Iterator[Change]:
     """Each value of each row another one, or none, or one where there was none."""
     for table in of_a_study():
-        for number, row in rows(study, table):
+        for row in rows(study, table):
             for column in table.columns:
                 if column.name != "study" and is_promised(table, row, column.name):
-                    update = f'UPDATE {table.name} SET "{column.name}" = ? WHERE rowid = ?'
+                    update = f'UPDATE {table.name} SET "{column.name}" = ?'
                     value = other_value(column, row[column.name])
-                    yield f"{table.name}.{column.name} altered", run_sql(update, value, number)
+                    yield f"{table.name}.{column.name} altered", run_sql_at(table, row, update, value)
 
 
 def not_of_this_state(study: OpenStudy, others: Iterable[OpenStudy]) -> Iterator[Change]:
@@ -277,7 +290,7 @@ def not_of_this_state(study: OpenStudy, others: Iterable[OpenStudy]) -> Iterator
             update = "UPDATE studies SET state = ? WHERE study = ?"
             yield f"state {other}", run_sql(update, str(other), study.study.hex())
     for table in of_a_study():
-        lent = next((found[0][1] for one in others if (found := rows(one, table))), None)
+        lent = next((found[0] for one in others if (found := rows(one, table))), None)
         may_be = table.name == "aggregate_chunks" and state in (StudyState.CLOSED, StudyState.COUNTED)
         if lent is not None and not rows(study, table) and not may_be:
             yield f"{table.name} added", inserting(table, lent | {"study": study.study.hex()})
@@ -379,7 +392,7 @@ def test_every_entry_of_the_log_is_missed(studies: dict[str, OpenStudy], promise
     changes += [
         run_sql("DELETE FROM parties WHERE party = ?", study.world.owners[2].public.party_id.hex()),
         run_sql(
-            "UPDATE parties SET enrolment = x'7b7d' WHERE party = ?", study.world.user.public.party_id.hex()
+            "UPDATE parties SET enrolment = ? WHERE party = ?", b"{}", study.world.user.public.party_id.hex()
         ),
     ]
     for change in changes:
@@ -397,7 +410,7 @@ def test_a_chunk_whose_salt_was_altered_or_that_is_gone_is_noticed(
 ) -> None:
     study = studies[state]
     files, key = study.world.proxy.files, study.world.proxy.data_key(study.study)
-    ((_, row), *_) = [found for found in rows(study, chunks) if found[1]["version"] != UNFINISHED]
+    (row, *_) = [found for found in rows(study, chunks) if found["version"] != UNFINISHED]
     place = PartyId.parse(row["owner"]), row["version"], row["position"], Digest.parse(row["digest"])
     path = Path(files.place(name := chunk_name(study.study, *place)))
     before, chunk = path.read_bytes(), files.read_sealed(name, key)
@@ -431,15 +444,16 @@ def test_what_is_undone_as_if_it_never_was_is_known_by_the_generation(
     study = studies["failed"]
     settings = study.world.proxy.settings
     home = copy_with_generation(settings.home, tmp_path / "proxy")
-    with closing(sqlite3.connect(home / "proxy.sqlite3")) as database, database:
-        database.execute("DELETE FROM log WHERE position = (SELECT max(position) FROM log)")
-        database.execute("DELETE FROM events WHERE study = ? AND kind = 'failed'", (study.study.hex(),))
-        database.execute(
-            "UPDATE studies SET state = 'open', failure = NULL, failure_detail = NULL WHERE study = ?",
-            (study.study.hex(),),
-        )
+    mine = {"study": study.study.hex()}
+    with tampering(home) as connection:
+        for undo in (
+            "DELETE FROM log WHERE position = (SELECT max(position) FROM log)",
+            "DELETE FROM events WHERE study = :study AND kind = 'failed'",
+            "UPDATE studies SET state = 'open', failure = NULL, failure_detail = NULL WHERE study = :study",
+        ):
+            assert connection.execute(text(undo), mine if ":study" in undo else {}).rowcount == 1
         sealed = seal(bytes(32), study.world.proxy.key.public.sealing_key, data_key_info(study.study))
-        database.execute("INSERT INTO data_keys VALUES (?, ?)", (study.study.hex(), sealed))
+        connection.execute(data_keys.insert().values(study=study.study, sealed=sealed))
     proxy = open_proxy(load_settings(home), key_rules=KeyRules(TOY_BITS))
     wrong = {check.what for check in audit_study(proxy, study.study) if check.outcome != HOLDS}
     proxy.database.close()
@@ -447,37 +461,39 @@ def test_what_is_undone_as_if_it_never_was_is_known_by_the_generation(
 
 
 @pytest.mark.parametrize(
-    "damage",
+    ("damage", "value"),
     [
-        "UPDATE studies SET cohort_digest = 'no digest'",
-        "UPDATE studies SET manifest = x'00ff'",
-        "UPDATE studies SET state = 'lost'",
-        "UPDATE studies SET closed_at = 'yesterday'",
-        "UPDATE studies SET challenge = x'7b7d'",
-        "UPDATE cohort SET owner = 'nobody' WHERE rowid = (SELECT max(rowid) FROM cohort WHERE study = ?1)",
-        "UPDATE events SET digest = 'no digest'",
-        "UPDATE events SET time = 7",
-        "UPDATE events SET statement = 'text'",
-        "UPDATE log SET digest = 'no digest' WHERE position = 5",
-        "UPDATE log SET time = 'yesterday' WHERE position = 5",
-        "UPDATE statements SET digest = 'no digest'",
-        "UPDATE release_chunks SET digest = 'no digest'",
-        "UPDATE contradictions SET owner = 'nobody'",
-        "UPDATE shares SET state = 'lost'",
-        "UPDATE parties SET ed25519 = 'text'",
-        "UPDATE components SET statement = x'ff'",
+        ("UPDATE studies SET cohort_digest = :value", "no digest"),
+        ("UPDATE studies SET manifest = :value", b"\0\xff"),
+        ("UPDATE studies SET state = :value", "lost"),
+        ("UPDATE studies SET closed_at = :value", "yesterday"),
+        ("UPDATE studies SET challenge = :value", b"{}"),
+        ("UPDATE cohort SET owner = :value WHERE owner = (SELECT max(owner) FROM cohort)", "nobody"),
+        ("UPDATE events SET digest = :value", "no digest"),
+        ("UPDATE events SET time = :value", "7"),
+        ("UPDATE events SET statement = :value", "text"),
+        ("UPDATE log SET digest = :value WHERE position = 5", "no digest"),
+        ("UPDATE log SET time = :value WHERE position = 5", "yesterday"),
+        ("UPDATE statements SET digest = :value", "no digest"),
+        ("UPDATE release_chunks SET digest = :value", "no digest"),
+        ("UPDATE contradictions SET owner = :value", "nobody"),
+        ("UPDATE shares SET state = :value", "lost"),
+        ("UPDATE parties SET ed25519 = :value", "text"),
+        ("UPDATE components SET statement = :value", b"\xff"),
     ],
 )
 def test_damage_ends_no_audit_without_its_table(
-    studies: dict[str, OpenStudy], tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+    studies: dict[str, OpenStudy],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    damage: str,
+    value: str | bytes,
 ) -> None:
     study = studies["open" if "contradictions" in damage else "published"]
     settings = study.world.proxy.settings
     home = copy_with_generation(settings.home, tmp_path / "proxy")
-
-    with closing(sqlite3.connect(home / "proxy.sqlite3")) as database, database:
-        database.execute("PRAGMA ignore_check_constraints = ON")
-        assert database.execute(damage, (study.study.hex(),) if "?1" in damage else ()).rowcount
+    with tampering(home) as connection:
+        assert connection.execute(text(damage), {"value": value}).rowcount
     proxy = open_proxy(load_settings(home), key_rules=KeyRules(TOY_BITS))
     checks = audit_study(proxy, study.study)
     proxy.database.close()

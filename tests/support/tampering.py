@@ -1,0 +1,45 @@
+"""The database of a proxy in the hands of somebody who may write everything in it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import Connection, create_engine, text
+
+from dpdpca_proxy.proxy import DATABASE_FILE
+from dpdpca_proxy.settings import load_settings
+
+_DROP_CHECKS = text(
+    """
+    DO $$ DECLARE found record; BEGIN
+        FOR found IN SELECT conname, CAST(conrelid AS regclass) AS of_table FROM pg_constraint
+            WHERE contype = 'c' AND connamespace = CAST('public' AS regnamespace)
+        LOOP EXECUTE 'ALTER TABLE ' || found.of_table || ' DROP CONSTRAINT ' || found.conname; END LOOP;
+    END $$
+    """
+)
+
+
+def without_references(connection: Connection) -> None:
+    """For this transaction: rows may name what is not there, and be named by what stays."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
+    else:
+        connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
+
+
+@contextmanager
+def tampering(home: Path) -> Iterator[Connection]:
+    """A transaction in the database of a stopped proxy, without its constraints."""
+    place = load_settings(home).database_or(home / DATABASE_FILE)
+    engine = create_engine(f"sqlite:///{place}" if isinstance(place, Path) else place)
+    try:
+        with engine.begin() as connection:
+            if connection.dialect.name == "postgresql":
+                without_references(connection)
+                connection.execute(_DROP_CHECKS)
+            else:
+                connection.exec_driver_sql("PRAGMA ignore_check_constraints = ON")
+            yield connection
+    finally:
+        engine.dispose()
