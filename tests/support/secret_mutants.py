@@ -86,7 +86,7 @@ SECRETS = {
     "dpdpca_owner/upload.py ShareSender.__init__": "owner/test_own_secrets.py::test_no_two_shares_are_alike",
     # the re-randomisers of a masked release: pool, exponents, mask
     "dpdpca_protocol/paillier/residues.py ResidueProducts.random_steps": "test_products_of_a_pool_differ",
-    "dpdpca_proxy/precomputed.py prepare_residues": "test_no_randomizer_is_made_twice",
+    "dpdpca_proxy/precomputed.py _make_parts": "test_no_randomizer_is_made_twice",
     "dpdpca_proxy/precomputed.py residues_for": "test_no_randomizer_is_made_twice",
     "dpdpca_proxy/worker.py rerandomized_count": "test_a_count_never_looks_the_same",
     "dpdpca_proxy/worker.py _masked": "test_a_masked_release_never_looks_the_same",
