@@ -13,7 +13,6 @@ from pathlib import Path
 from certificates import Issued, issue
 from proxy_world import free_port, wait_for
 
-from dpdpca_protocol.errors import UnavailableError
 from dpdpca_runtime.cluster.address import SEAL_KEY_VARIABLE, Cluster, ClusterTls
 
 START_SECONDS = 60.0
@@ -39,6 +38,7 @@ class DaskCluster:
         authority = issue(self.folder, "cluster-authority", is_authority=True)
         self.certificate = issue(self.folder, "cluster-member", issuer=authority)
         self.authority = authority
+        self.recorded.touch()
 
     @property
     def cluster(self) -> Cluster:
@@ -67,11 +67,12 @@ class DaskCluster:
         return {f"DPDPCA_{name.upper()}": str(value) for name, value in self.settings.items()}
 
     def start(self, workers: int = 2) -> None:
-        """Starts a scheduler and workers, and waits for the scheduler; work waits for the workers."""
+        """Starts a scheduler and workers, and waits until the workers are at the scheduler."""
+        registered = self._registered() + workers
         self.start_scheduler()
         for _ in range(workers):
             self.start_worker()
-        wait_for(self._answers, START_SECONDS)
+        wait_for(lambda: self._registered() >= registered, START_SECONDS)
 
     def start_scheduler(self) -> None:
         preload = Path(__file__).with_name("recording_scheduler.py")
@@ -106,9 +107,6 @@ class DaskCluster:
             if process.poll() is None:
                 self.kill(process)
 
-    def log(self, name: str) -> str:
-        return "".join(path.read_text() for path in sorted(self.folder.glob(f"{name}-*.log")))
-
     def _run(self, what: str, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
         tls = self.tls()
         command = [sys.executable, "-m", "dask", what, *arguments, "--no-dashboard", "--protocol", "tls"]
@@ -129,12 +127,10 @@ class DaskCluster:
                 },
             )
 
-    def _answers(self) -> bool:
-        try:
-            self.cluster.probe()
-        except UnavailableError:
-            return False
-        return True
+    def _registered(self) -> int:
+        """How often a worker has come to a scheduler so far."""
+        logs = (path.read_text() for path in self.folder.glob("worker-*.log"))
+        return sum(log.count("Registered to:") for log in logs)
 
 
 @contextmanager
