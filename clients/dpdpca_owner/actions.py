@@ -50,6 +50,7 @@ from dpdpca_protocol.wire.address import normal_address, parse_address
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_runtime.cluster.address import Cluster
 from dpdpca_runtime.http.address import StudyAddress, address_note, parse_study_address
 from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_runtime.http.retry import Patience
@@ -73,6 +74,7 @@ class Desk:
         now: the clock.
         key_rules: which moduli are accepted.
         say: receives notes for a person that need no answer.
+        cluster: the owner's own, which sums large tables; None if it has none.
     """
 
     home: OwnerHome
@@ -81,6 +83,7 @@ class Desk:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     key_rules: KeyRules = PRODUCT_KEYS
     say: Callable[[str], None] = lambda text: None
+    cluster: Cluster | None = None
 
     def for_study(self, manifest: Manifest) -> "Desk":
         """This desk, with the key that this owner uses in a study."""
@@ -216,7 +219,10 @@ def _read(
     """The contribution, and how the data was read."""
     key, spool = desk.home.ledger.key(), desk.home.path
     location = _as_joined(desk, manifest.study_id, location)
-    return read_contribution(location, manifest, key, spool=spool, strict=strict), location.reading
+    contribution = read_contribution(
+        location, manifest, key, spool=spool, strict=strict, cluster=desk.cluster
+    )
+    return contribution, location.reading
 
 
 def _as_joined(desk: Desk, study: StudyId, location: DataLocation) -> DataLocation:

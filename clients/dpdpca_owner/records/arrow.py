@@ -75,10 +75,17 @@ class _ArrowBatches(RecordSource):
 
 
 class ParquetSource(_ArrowBatches):
-    """A Parquet file. The file is read page by page, so that large row groups do not fill the memory."""
+    """A Parquet file. The file is read page by page, so that large row groups do not fill the memory.
+
+    Attributes:
+        records: how many there are, as the file says.
+    """
+
+    records: int
 
     def _read_schema(self) -> pa.Schema:
         with self._open() as file:
+            self.records = int(file.metadata.num_rows)
             return file.schema_arrow
 
     def _batches(self, positions: Sequence[int], records: int) -> Iterator[Sequence[pa.Array]]:

@@ -8,6 +8,7 @@ alike; the encoder decides what is missing and what is not a number.
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote_plus
 
@@ -33,21 +34,33 @@ _PASSWORD_MEMBER = re.compile(r"(\bpass|password|passwd|passphrase|pwd|secret|to
 def read_batches(
     source: RecordSource, features: Sequence[Feature], listener: Listener | None = None
 ) -> Iterator[Mapping[str, Column]]:
+    """Like `batches_of`, and also raises InputError if the source is empty."""
+    empty = True
+    for columns in batches_of(source, features, listener):
+        empty = False
+        yield columns
+    if empty:
+        raise no_records()
+
+
+def batches_of(
+    source: RecordSource, features: Sequence[Feature], listener: Listener | None = None
+) -> Iterator[Mapping[str, Column]]:
     """The features' columns by name, batch by batch. `listener` receives all columns of each batch.
 
     Raises:
-        InputError: a column is missing or occurs twice, or the source is damaged or empty.
+        InputError: a column is missing or occurs twice, or the source is damaged.
     """
     positions = match_columns(source.names, features)
     width = len(features) if listener is None else max(len(features), len(source.names))
     records = max(1, min(BATCH_RECORDS, _BATCH_VALUES // width))
-    empty = True
     for columns in source.read(positions, features, records, listener):
         if len(columns[0]):
-            empty = False
             yield {feature.name: column for feature, column in zip(features, columns, strict=True)}
-    if empty:
-        raise InputError("no-records", "the data contains no records", "give at least one record")
+
+
+def no_records() -> InputError:
+    return InputError("no-records", "the data contains no records", "give at least one record")
 
 
 def locate_data(
@@ -102,6 +115,33 @@ def open_source(location: DataLocation, features: Sequence[Feature]) -> RecordSo
         InputError: there is no such file, or its format is unknown.
     """
     return MarkedSource(_open(location, features), location.reading.missing_markers or ())
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the files of a table, and the number of its records."""
+
+    location: DataLocation
+    records: int
+
+
+def parquet_parts(location: DataLocation) -> list[Part]:
+    """The files of a table of several Parquet files, in order; empty if the data is anything else.
+
+    Raises:
+        InputError: there is no such file, or it is damaged.
+    """
+    files = None if location.query is not None else files_at(expanded(Path(location.data)))
+    sources = [_open_file(file, location, ()) for file in files or ()]
+    from dpdpca_owner.records.arrow import ParquetSource
+
+    parquet = [source for source in sources if isinstance(source, ParquetSource)]
+    if len(parquet) < len(sources) or len(parquet) < 2:
+        return []
+    return [
+        Part(replace(location, data=str(file)), source.records)
+        for file, source in zip(files or (), parquet, strict=True)
+    ]
 
 
 def _open(location: DataLocation, features: Sequence[Feature]) -> RecordSource:
