@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bad_objects import MemoryStore
 from certificates import issue
+from obstore.store import MemoryStore
 
 from dpdpca_protocol.errors import (
     DpdpcaError,
@@ -164,10 +164,14 @@ def refused(act: Callable[[], object]) -> str:
     return error.value.slug
 
 
+def altered(sealed: bytes) -> bytes:
+    return sealed[:-1] + bytes([sealed[-1] ^ 1])
+
+
 def test_what_was_altered_moved_or_sealed_under_another_key_is_refused(key_file: Path) -> None:
     envelope = seal_call(TOKEN, InMessage(), packed(divmod, 7, 2, carrier=InMessage()), KEY)
     outcome = execute(TOKEN, envelope, key_file)
-    other, altered = bytes(15) + b"1", lambda sealed: sealed[:-1] + bytes([sealed[-1] ^ 1])
+    other = bytes(15) + b"1"
     assert refused(lambda: execute(other, envelope, key_file)) == "worker-refused"
     assert refused(lambda: execute(TOKEN, altered(envelope), key_file)) == "worker-refused"
     assert refused(lambda: open_outcome(other, outcome, InMessage(), KEY)) == "worker-refused"
@@ -215,8 +219,8 @@ def test_calls_run_in_a_process_that_ends_when_it_is_idle(
 
 # Settings
 
-FILES = {"ca": Path("ca"), "cert": Path("cert"), "key": Path("key")}
-NO_FILES = dict.fromkeys(FILES)
+FILES: dict[str, Any] = {"ca": Path("ca"), "cert": Path("cert"), "key": Path("key")}
+NO_FILES: dict[str, Any] = dict.fromkeys(FILES)
 SEAL = Path("seal")
 
 

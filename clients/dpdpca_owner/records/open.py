@@ -27,6 +27,7 @@ BATCH_RECORDS = 65_536
 _BATCH_VALUES = 1 << 21
 """The most values in a batch: 16 MiB as float64. Encoding needs several times as much memory."""
 
+_OBJECTS = "s3://"
 _PASSWORD_IN_FRONT = re.compile(r"[\w+.-]+://[^:/]*:[^@]*@")
 _PASSWORD_MEMBER = re.compile(r"(\bpass|password|passwd|passphrase|pwd|secret|token)\s*=", re.IGNORECASE)
 
@@ -93,9 +94,18 @@ def locate_data(
         )
     if not data:
         raise UsageError("no-data", "no data is given", "give --data FILE, or a database URL with --query")
-    if query is None and "://" in data:
+    if query is None and data.startswith(_OBJECTS):
+        from dpdpca_owner.records.objects import check_objects
+
+        check_objects(data)
+    elif query is None and "://" in data:
         raise UsageError("no-query", "a database needs a query", "add --query 'SELECT …'")
     return DataLocation(data, query, encoding, decimal, reading)
+
+
+def is_in_objects(location: DataLocation) -> bool:
+    """Whether the data is in object storage."""
+    return location.query is None and location.data.startswith(_OBJECTS)
 
 
 def _shows_password(url: str) -> bool:
@@ -131,6 +141,12 @@ def parquet_parts(location: DataLocation) -> list[Part]:
     Raises:
         InputError: there is no such file, or it is damaged.
     """
+    if is_in_objects(location):
+        from dpdpca_owner.records.objects import objects_at, open_object
+
+        names = objects_at(location.data)
+        counts = [open_object(name).records for name in names] if len(names) > 1 else []
+        return [Part(replace(location, data=name), n) for name, n in zip(names, counts, strict=False)]
     files = None if location.query is not None else files_at(expanded(Path(location.data)))
     sources = [_open_file(file, location, ()) for file in files or ()]
     from dpdpca_owner.records.arrow import ParquetSource
@@ -150,6 +166,10 @@ def _open(location: DataLocation, features: Sequence[Feature]) -> RecordSource:
         from dpdpca_owner.records.sql import SqlSource
 
         return SqlSource(location.data, location.query)
+    if is_in_objects(location):
+        from dpdpca_owner.records.objects import objects_at, open_object
+
+        return PartsSource(objects_at(location.data), open_object)
     path = expanded(Path(location.data))
     files = files_at(path)
     if files is None:
