@@ -22,6 +22,7 @@ from dpdpca_owner.policy import Policy
 from dpdpca_owner.projection import open_components, project, record_count, save_model
 from dpdpca_owner.records.contribution import Contribution, read_contribution
 from dpdpca_owner.records.source import DataLocation, Reading
+from dpdpca_owner.records.summed import SumParts
 from dpdpca_owner.sample_share import check_sample_folder, write_sample
 from dpdpca_owner.share_chunks import prepare_randomizers
 from dpdpca_owner.study_checks import (
@@ -50,7 +51,6 @@ from dpdpca_protocol.wire.address import normal_address, parse_address
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.signing import IdentityKey
-from dpdpca_runtime.cluster.address import Cluster
 from dpdpca_runtime.http.address import StudyAddress, address_note, parse_study_address
 from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_runtime.http.retry import Patience
@@ -74,7 +74,7 @@ class Desk:
         now: the clock.
         key_rules: which moduli are accepted.
         say: receives notes for a person that need no answer.
-        cluster: the owner's own, which sums large tables; None if it has none.
+        sum_parts: sums the parts of large tables, for example on the owner's cluster; None if it has none.
     """
 
     home: OwnerHome
@@ -83,7 +83,7 @@ class Desk:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     key_rules: KeyRules = PRODUCT_KEYS
     say: Callable[[str], None] = lambda text: None
-    cluster: Cluster | None = None
+    sum_parts: SumParts | None = None
 
     def for_study(self, manifest: Manifest) -> "Desk":
         """This desk, with the key that this owner uses in a study."""
@@ -220,7 +220,7 @@ def _read(
     key, spool = desk.home.ledger.key(), desk.home.path
     location = _as_joined(desk, manifest.study_id, location)
     contribution = read_contribution(
-        location, manifest, key, spool=spool, strict=strict, cluster=desk.cluster
+        location, manifest, key, spool=spool, strict=strict, sum_parts=desk.sum_parts
     )
     return contribution, location.reading
 

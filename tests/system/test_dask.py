@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from subprocess import Popen
 from typing import Literal
@@ -22,6 +23,7 @@ from store_checks import row_of
 from study_parties import MakeManifest
 
 from dpdpca_owner.records.contribution import read_contribution
+from dpdpca_owner.records.on_cluster import sum_on
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_protocol.layout.packing import symmetric_rows
 from dpdpca_proxy import app, jobs
@@ -220,11 +222,11 @@ def test_an_owner_with_parquet_on_object_storage_sums_it_on_its_cluster(
         before = len(cluster.received())
         manifest = make_manifest()
         here, there, apart = (
-            read_contribution(DataLocation(where), manifest, bytes(32), cluster=given)
+            read_contribution(DataLocation(where), manifest, bytes(32), sum_parts=given)
             for where, given in (
                 (str(folder), None),
                 ("s3://records/patients", None),
-                ("s3://records/patients/", cluster.cluster),
+                ("s3://records/patients/", partial(sum_on, cluster.cluster)),
             )
         )
     assert any(b"run_call" in frame for frame in cluster.received()[before:])

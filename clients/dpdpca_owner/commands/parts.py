@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -134,9 +135,11 @@ def make_owners_desk(place: "OwnerHome", passphrase: bytes | None, ca_file: Path
 
 
 def _with_cluster(desk: "Desk") -> "Desk":
+    from dpdpca_owner.records.on_cluster import sum_on
     from dpdpca_runtime.cluster.address import cluster_from
 
-    return replace(desk, cluster=cluster_from(os.environ))
+    cluster = cluster_from(os.environ)
+    return desk if cluster is None else replace(desk, sum_parts=partial(sum_on, cluster))
 
 
 @contextmanager

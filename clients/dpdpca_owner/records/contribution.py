@@ -8,11 +8,10 @@ from tempfile import gettempdir
 from dpdpca_owner.accounts.charge import Content
 from dpdpca_owner.records.matching import match_columns
 from dpdpca_owner.records.notes import notes_on
-from dpdpca_owner.records.on_cluster import sums_of_parts
 from dpdpca_owner.records.open import no_records, open_source, parquet_parts
 from dpdpca_owner.records.shuffle import Shuffle
 from dpdpca_owner.records.source import DataLocation
-from dpdpca_owner.records.summed import SummedRecords
+from dpdpca_owner.records.summed import SummedRecords, SumParts, part_calls
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.records.block_sums import BlockSums
@@ -24,7 +23,6 @@ from dpdpca_protocol.records.seeded_noise import owners_noise_seed, seeded_sampl
 from dpdpca_protocol.terms.features import Feature, column_key
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.identifiers import Digest
-from dpdpca_runtime.cluster.address import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ def read_contribution(
     spool: Path | None = None,
     *,
     strict: bool = False,
-    cluster: Cluster | None = None,
+    sum_parts: SumParts | None = None,
 ) -> Contribution:
     """Read and encode all records, in batches. Unless `strict`, no value of a record causes an error.
 
@@ -77,12 +75,13 @@ def read_contribution(
         spool: folder for records that wait to be paired and do not fit into memory; None means the system's
             folder for temporary files.
         strict: refuse a value that is text in a numeric feature, an unlisted level, or of another type.
-        cluster: sums the parts of a table of several Parquet files, unless the study pairs records.
+        sum_parts: sums the parts of a table of several Parquet files, unless the study pairs records; None
+            means that all is read here.
 
     Raises:
         InputError: columns do not fit the manifest, or no record counts, or there are too many; if `strict`,
             also a value that does not fit.
-        UnavailableError: the cluster cannot be used now.
+        UnavailableError: `sum_parts` cannot do it now.
     """
     source = open_source(location, manifest.features)
     found = match_columns(source.names, manifest.features)
@@ -92,10 +91,10 @@ def read_contribution(
         seed = pairing_seed(key, manifest.study_id)
         width = manifest.figures.encoded_features
         shuffle = Shuffle(width, seed, spool or Path(gettempdir()))
-    parts = parquet_parts(location) if cluster is not None and shuffle is None else []
+    parts = parquet_parts(location) if sum_parts is not None and shuffle is None else []
     has_units = False
-    if cluster is not None and parts:
-        for summed_part in sums_of_parts(cluster, parts, manifest, key, strict=strict):
+    if sum_parts is not None and parts:
+        for summed_part in sum_parts(part_calls(parts, manifest, key, strict=strict)):
             summed.merge(summed_part)
             on_records(summed.report.records)
     else:

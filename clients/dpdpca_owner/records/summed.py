@@ -4,10 +4,12 @@ The sums are exact integers, so the parts of a table can be summed one by one, a
 result is the same, bit for bit.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import accumulate
 
 from dpdpca_owner.records.fingerprint import RecordsFingerprint
-from dpdpca_owner.records.open import batches_of, open_source
+from dpdpca_owner.records.open import Part, batches_of, open_source
 from dpdpca_owner.records.source import DataLocation, RecordSource
 from dpdpca_owner.records.units import UnitCheck
 from dpdpca_protocol.errors import InputError
@@ -108,3 +110,18 @@ def sum_part(
     for _ in summed.add_all(open_source(location, manifest.features)):
         pass
     return summed
+
+
+PartCall = Callable[[], SummedRecords]
+"""Sums one part. It can be pickled, and called wherever the part can be read."""
+SumParts = Callable[[Sequence[PartCall]], Iterable[SummedRecords]]
+"""Makes these calls somewhere, and gives their results in the same order."""
+
+
+def part_calls(parts: Sequence[Part], manifest: Manifest, key: bytes, *, strict: bool) -> list[PartCall]:
+    """A call of `sum_part` for each part of a table."""
+    befores = accumulate((part.records for part in parts), initial=0)
+    return [
+        partial(sum_part, part.location, manifest, key, before, strict=strict)
+        for part, before in zip(parts, befores, strict=False)
+    ]

@@ -1,5 +1,6 @@
 """Parts of a table that are summed one by one give the owner's contribution, bit for bit."""
 
+import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,17 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from study_parties import MakeManifest
 
-from dpdpca_owner.records import contribution
 from dpdpca_owner.records.contribution import Contribution, read_contribution
-from dpdpca_owner.records.open import Part, parquet_parts
+from dpdpca_owner.records.open import parquet_parts
 from dpdpca_owner.records.source import DataLocation
-from dpdpca_owner.records.summed import SummedRecords, sum_part
+from dpdpca_owner.records.summed import PartCall, SummedRecords
 from dpdpca_protocol.errors import InputError
-from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_runtime.cluster.address import Cluster
 
 KEY = bytes(range(32))
-CLUSTER = Cluster("localhost", 1, Path("seal"))
 RECORDS = 1400
 STUDIES: list[dict[str, Any]] = [
     {"release": "joint"},
@@ -61,70 +58,60 @@ def facts_of(made: Contribution) -> list[Any]:
     return [made.sums.to_bytes(), replace(made, sums=made.sums.count)]  # type: ignore[arg-type]
 
 
-@pytest.fixture
-def summed_apart(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Instead of a cluster: each part by itself. Gives the records before each part."""
-    befores: list[int] = []
+class Elsewhere:
+    """Makes the calls as another process would: from their pickled form."""
 
-    def sums_of_parts(
-        cluster: Cluster, parts: Sequence[Part], manifest: Manifest, key: bytes, *, strict: bool
-    ) -> Iterator[SummedRecords]:
-        before = 0
-        for part in parts:
-            befores.append(before)
-            yield sum_part(part.location, manifest, key, before, strict=strict)
-            before += part.records
+    def __init__(self) -> None:
+        self.parts = 0
 
-    monkeypatch.setattr(contribution, "sums_of_parts", sums_of_parts)
-    return befores
+    def __call__(self, calls: Sequence[PartCall]) -> Iterator[SummedRecords]:
+        for call in calls:
+            self.parts += 1
+            yield pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(call))()))
 
 
 @pytest.mark.parametrize("changes", STUDIES)
 def test_summed_parts_are_the_whole(
-    folder: Path, make_manifest: MakeManifest, summed_apart: list[int], changes: dict[str, Any]
+    folder: Path, make_manifest: MakeManifest, changes: dict[str, Any]
 ) -> None:
     manifest, location = make_manifest(**changes), DataLocation(str(folder))
+    elsewhere = Elsewhere()
     seen: tuple[list[int], list[int]] = [], []
     here = read_contribution(location, manifest, KEY, seen[0].append)
-    apart = read_contribution(location, manifest, KEY, seen[1].append, cluster=CLUSTER)
-    assert summed_apart == [0, 300, 300, 1100]
+    apart = read_contribution(location, manifest, KEY, seen[1].append, sum_parts=elsewhere)
+    assert elsewhere.parts == 4
     assert facts_of(apart) == facts_of(here)
     assert here.suspected_units, "the weights"
     assert here.report.clipped
     assert seen[0][-1] == seen[1][-1] == RECORDS
 
 
-def test_a_study_of_pairs_reads_its_records_here(
-    folder: Path, make_manifest: MakeManifest, summed_apart: list[int]
-) -> None:
+def test_a_study_of_pairs_reads_its_records_here(folder: Path, make_manifest: MakeManifest) -> None:
     manifest, location = make_manifest(release="pairs"), DataLocation(str(folder))
+    elsewhere = Elsewhere()
     here = read_contribution(location, manifest, KEY)
-    assert facts_of(read_contribution(location, manifest, KEY, cluster=CLUSTER)) == facts_of(here)
-    assert not summed_apart
+    assert facts_of(read_contribution(location, manifest, KEY, sum_parts=elsewhere)) == facts_of(here)
+    assert not elsewhere.parts
 
 
-def test_too_many_records_are_refused_alike(
-    folder: Path, make_manifest: MakeManifest, summed_apart: list[int]
-) -> None:
+def test_too_many_records_are_refused_alike(folder: Path, make_manifest: MakeManifest) -> None:
     manifest, location = make_manifest(max_records=1200), DataLocation(str(folder))
     errors = []
-    for cluster in (None, CLUSTER):
+    for sum_parts in (None, Elsewhere()):
         with pytest.raises(InputError) as error:
-            read_contribution(location, manifest, KEY, cluster=cluster)
+            read_contribution(location, manifest, KEY, sum_parts=sum_parts)
         errors.append(str(error.value))
     assert errors[0] == errors[1]
     assert "1200" in errors[0]
 
 
-def test_a_strict_reading_names_the_same_record(
-    folder: Path, make_manifest: MakeManifest, summed_apart: list[int]
-) -> None:
+def test_a_strict_reading_names_the_same_record(folder: Path, make_manifest: MakeManifest) -> None:
     (folder / "0.parquet").unlink()
     manifest, location = make_manifest(), DataLocation(str(folder))
     errors = []
-    for cluster in (None, CLUSTER):
+    for sum_parts in (None, Elsewhere()):
         with pytest.raises(InputError) as error:
-            read_contribution(location, manifest, KEY, strict=True, cluster=cluster)
+            read_contribution(location, manifest, KEY, strict=True, sum_parts=sum_parts)
         errors.append(str(error.value))
     assert errors[0] == errors[1]
 
