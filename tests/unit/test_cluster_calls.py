@@ -83,6 +83,14 @@ def test_no_two_kept_calls_are_alike(tmp_path: Path) -> None:
     assert b"a call" not in contents[0]
 
 
+def test_all_envelopes_have_one_size(key_file: Path, tmp_path: Path) -> None:
+    carrier = CallFiles(FolderStore(tmp_path), bytes(32), "calls")
+    tickets = [carrier.put(packed(len, bytes(size), carrier=carrier)) for size in (0, 1000, 100_000)]
+    envelopes = [seal_call(TOKEN, carrier, ticket, KEY) for ticket in tickets]
+    outcomes = [execute(TOKEN, envelope, key_file) for envelope in envelopes]
+    assert len(set(map(len, envelopes))) == len(set(map(len, outcomes))) == 1
+
+
 def opened(name: str) -> ObjectStore:
     return _stores[name]
 
