@@ -126,6 +126,15 @@ def test_a_call_that_is_executed_twice_has_one_result_for_its_caller(
     assert not store.entries("calls")
 
 
+def test_a_result_that_is_gone_is_no_damage_of_the_study(store: FileStore, key_file: Path) -> None:
+    """The files of calls are short-lived, and a step whose files are gone is tried again."""
+    carrier = CallFiles(store, bytes(32), "calls")
+    ticket = carrier.put(packed(divmod, 7, 2, carrier=carrier))
+    outcome = execute(TOKEN, seal_call(TOKEN, carrier, ticket, KEY), key_file)
+    carrier.close()
+    assert refused(lambda: open_outcome(TOKEN, outcome, carrier, KEY)) == "worker-refused"
+
+
 @dataclass(frozen=True)
 class Table(Shared):
     content: bytes

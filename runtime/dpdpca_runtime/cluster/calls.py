@@ -72,7 +72,7 @@ def open_outcome(token: bytes, sealed: bytes, carrier: Carrier, key: bytes) -> A
     """The result of a call.
 
     Raises:
-        UnavailableError: `worker-refused`, the outcome is not that of this call.
+        UnavailableError: `worker-refused`, the outcome is not that of this call, or its result is gone.
         Exception: the error of the call.
     """
     try:
@@ -82,7 +82,11 @@ def open_outcome(token: bytes, sealed: bytes, carrier: Carrier, key: bytes) -> A
     raised, ticket = pickle.loads(opened)  # noqa: S301 # sealed by a worker, which is trusted
     if raised is not None:
         raise raised
-    return pickle.loads(carrier.get(ticket))  # noqa: S301 # the same
+    try:
+        result = carrier.get(ticket)
+    except IntegrityError as error:  # nothing that the database names is missing
+        raise _refused("the result of a Dask worker is not in the store") from error
+    return pickle.loads(result)  # noqa: S301 # the same
 
 
 # A worker
