@@ -229,20 +229,10 @@ def random_moments(size: Size) -> SecondMoments:
 
 def bench_aggregate(size: Size, peer: Peer | None) -> Measured:
     """Measure the aggregation: read all shares from sealed files, multiply them, and write the products."""
-    figures, public = size.figures, size.secret.public
+    figures = size.figures
     distinct = min(size.owners, _MOST_DISTINCT_SHARES)
     with tempfile.TemporaryDirectory() as folder:
-        place = _place(size, Path(folder))
-        names: list[list[str]] = []
-        for position in range(figures.chunk_count):
-            length = chunk_length(figures.ciphertext_count, position)
-            names.append([f"{place.study.hex()}/sealed/{position}-{owner}" for owner in range(distinct)])
-            for name in names[-1]:
-                place.write(name, encode_chunk([size.unit() for _ in range(length)], public))
-        wanted = [
-            (position, [files[owner % distinct] for owner in range(size.owners)])
-            for position, files in enumerate(names)
-        ]
+        place, wanted = stored_shares(size, Path(folder))
         act = None
         if peer is not None:
             left, right = (peer.encrypt(random_plain(size.key_bits) if peer.packs else 5) for _ in range(2))
@@ -254,7 +244,7 @@ def bench_aggregate(size: Size, peer: Peer | None) -> Measured:
         notes = (f"{size.owners - distinct} of the owners are simulated",) if size.owners > distinct else ()
         return size.measured(
             "aggregate",
-            lambda: _with_cores(size.workers, lambda: multiply_chunks(place, wanted)),
+            lambda: with_cores(size.workers, lambda: multiply_chunks(place, wanted)),
             total,
             figures.value_count * size.owners,
             figures.share_bytes * size.owners,
@@ -272,12 +262,7 @@ def bench_release(size: Size, peer: Peer | None) -> Measured:
     """
     figures, public = size.figures, size.secret.public
     with tempfile.TemporaryDirectory() as folder:
-        place = _place(size, Path(folder))
-        products = []
-        for position in range(figures.chunk_count):
-            length = chunk_length(figures.ciphertext_count, position)
-            products.append(f"{place.study.hex()}/sealed/{position}")
-            place.write(products[-1], encode_chunk([size.unit() for _ in range(length)], public))
+        place, products = stored_products(size, Path(folder))
         masked = size.release is ReleaseKind.MASKED
         records = RECORDS if masked else None
         begin = time.perf_counter()
@@ -304,7 +289,7 @@ def bench_release(size: Size, peer: Peer | None) -> Measured:
             act = lambda: number + 7  # noqa: E731 # one line, one operation
         measured = size.measured(
             "release",
-            lambda: _with_cores(size.workers, lambda: make_release(place, figures, records, products, token)),
+            lambda: with_cores(size.workers, lambda: make_release(place, figures, records, products, token)),
             total,
             figures.value_count,
             outgoing * public.ciphertext_bytes if masked else figures.share_bytes,
@@ -368,6 +353,31 @@ def bench_decrypt(size: Size, peer: Peer | None) -> Measured:
     )
 
 
+def stored_shares(size: Size, folder: Path) -> tuple[StudyFiles, list[tuple[int, list[str]]]]:
+    """Shares of random units in sealed files, and for each position the names of the files to multiply."""
+    figures, public = size.figures, size.secret.public
+    distinct = min(size.owners, _MOST_DISTINCT_SHARES)
+    place, wanted = _place(size, folder), []
+    for position in range(figures.chunk_count):
+        length = chunk_length(figures.ciphertext_count, position)
+        names = [f"{place.study.hex()}/sealed/{position}-{owner}" for owner in range(distinct)]
+        for name in names:
+            place.write(name, encode_chunk([size.unit() for _ in range(length)], public))
+        wanted.append((position, [names[owner % distinct] for owner in range(size.owners)]))
+    return place, wanted
+
+
+def stored_products(size: Size, folder: Path) -> tuple[StudyFiles, list[str]]:
+    """Products of random units in sealed files, and their names."""
+    figures, public = size.figures, size.secret.public
+    place, products = _place(size, folder), []
+    for position in range(figures.chunk_count):
+        length = chunk_length(figures.ciphertext_count, position)
+        products.append(f"{place.study.hex()}/sealed/{position}")
+        place.write(products[-1], encode_chunk([size.unit() for _ in range(length)], public))
+    return place, products
+
+
 def _place(size: Size, folder: Path) -> StudyFiles:
     figures = size.figures
     suite = PaillierSuite(
@@ -376,7 +386,7 @@ def _place(size: Size, folder: Path) -> StudyFiles:
     return StudyFiles(FolderStore(folder), StudyId.of(b"bench"), suite, OS_RANDOMNESS.bytes(32))
 
 
-def _with_cores(workers: int, act: Callable[[], object]) -> None:
+def with_cores(workers: int, act: Callable[[], object]) -> None:
     """Run `act` with this process limited to `workers` cores, because the proxy's code uses all cores that it
     may use.
 
