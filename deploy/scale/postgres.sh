@@ -2,7 +2,7 @@
 # PostgreSQL for the proxies alone: made at the first start, with checksums and one user, whose password comes from a file.
 set -eu
 umask 077
-home=/var/lib/postgresql
+home=/var/lib/database
 secrets=/run/dpdpca/secrets
 
 if [ ! -e "$home/data" ]; then
