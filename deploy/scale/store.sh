@@ -13,7 +13,7 @@ make_bucket() { # tries until the server is up; says so in a file
     touch /tmp/bucket-is-there
 }
 rm -f /tmp/bucket-is-there
-make_bucket &
+(make_bucket &) # `init` of the container waits for its end
 
 exec weed -logtostderr=true server -dir=/var/lib/seaweedfs -ip=127.0.0.1 -ip.bind=127.0.0.1 -filer -s3 \
     -s3.ip.bind=0.0.0.0 -s3.port=8333 -s3.cert.file="$secrets/tls.pem" -s3.key.file="$secrets/tls.key" \
