@@ -315,11 +315,13 @@ class BackgroundProcesses:
         keep: whether a process is kept for the next call. If it is not kept, each call has a new process, and
             its secrets vanish with the process.
         niceness: as in `WorkerProcess`.
+        library_threads: as in `WorkerProcess`.
     """
 
-    def __init__(self, *, keep: bool = False, niceness: int = 0) -> None:
+    def __init__(self, *, keep: bool = False, niceness: int = 0, library_threads: int | None = None) -> None:
         self._keep = keep
         self._niceness = niceness
+        self._library_threads = library_threads
         self._lock = threading.Lock()
         self._idle: list[WorkerProcess] = []
         self._busy: set[WorkerProcess] = set()
@@ -366,7 +368,7 @@ class BackgroundProcesses:
                 if not process.is_usable:
                     process.end()
                     process = None
-            process = process or WorkerProcess(self._niceness)
+            process = process or WorkerProcess(self._niceness, self._library_threads)
             self._busy.add(process)
             return process
 
@@ -452,10 +454,10 @@ def _answer(call: bytes, answers: IO[bytes]) -> None:
         del call
         tell(_DONE, function(*args, **kwargs, **({"progress": progress} if tells else {})))
     except Exception as error:
-        tell(_FAILED, _as_told(error))
+        tell(_FAILED, as_told(error))
 
 
-def _as_told(error: Exception) -> Exception:
+def as_told(error: Exception) -> Exception:
     """The exception that the parent process gets for `error`."""
     if isinstance(error, DpdpcaError):
         return error

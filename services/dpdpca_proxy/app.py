@@ -34,6 +34,7 @@ from dpdpca_runtime.asgi.pages import install_docs, install_files, install_style
 from dpdpca_runtime.asgi.problems import install_problem_handlers
 from dpdpca_runtime.asgi.rate import AddressLimit, RateLimit
 from dpdpca_runtime.asgi.stall import StallWatch
+from dpdpca_runtime.cluster.address import Cluster
 from dpdpca_runtime.workers import Background, BackgroundProcesses
 
 PROBE_SECONDS = 5.0
@@ -120,7 +121,7 @@ def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
     app.state.heavy, app.state.stopping, app.state.tasks = CapacityLimiter(_HEAVY_AT_ONCE), stopping, []
     app.state.large = LargeBodies(_LARGE_BODIES_BYTES, _LARGE_BODIES_BYTES)
     app.state.statements = LargeBodies(_STATEMENTS_BYTES, _STATEMENTS_BYTES // 4)
-    app.state.probed_at = time.monotonic()
+    app.state.probed_at, app.state.cluster_trouble = time.monotonic(), None
     app.state.rate = RateLimit(proxy.settings.party_requests, time.monotonic)
     for routes in (parties, inbox, studies, shares, releases, events):
         app.include_router(routes.router, dependencies=[Depends(check_addressed_here)])
@@ -173,7 +174,7 @@ def _not_ready(app: FastAPI) -> str | None:
     """The reason why the proxy cannot do its work, or None. This function runs in a thread."""
     if app.state.jobs.trouble == "state-corrupt":
         return "the stored state contradicts itself; an operator must act"
-    _probe_storage(app)
+    _probe(app)
     try:
         app.state.proxy.database.settle_witness()
         with app.state.proxy.database.reading("readiness") as connection:
@@ -182,6 +183,8 @@ def _not_ready(app: FastAPI) -> str | None:
         return error.problem
     if app.state.proxy.database.trouble or app.state.proxy.files.trouble:
         return "the storage cannot be written"
+    if app.state.cluster_trouble is not None:
+        return str(app.state.cluster_trouble)
     if app.state.jobs.trouble is not None:
         return "a study cannot go on; the log says why, and an operator must act"
     if not app.state.tasks or any(task.done() for task in app.state.tasks):
@@ -189,13 +192,24 @@ def _not_ready(app: FastAPI) -> str | None:
     return None
 
 
-def _probe_storage(app: FastAPI) -> None:
-    """Writes a small file now and then, so that even an idle proxy notices a failing storage."""
+def _probe(app: FastAPI) -> None:
+    """Writes a small file now and then, so that even an idle proxy notices a failing storage. Also connects
+    to the Dask scheduler, if there is one."""
     now = time.monotonic()
     if now - app.state.probed_at >= PROBE_SECONDS:
         app.state.probed_at = now
         with suppress(OSError, DpdpcaError):  # the store remembers the failure
             app.state.proxy.files.probe()
+        app.state.cluster_trouble = _trouble_of(app.state.proxy.settings.cluster)
+
+
+def _trouble_of(cluster: Cluster | None) -> str | None:
+    try:
+        if cluster is not None:
+            cluster.probe()
+    except DpdpcaError as error:
+        return f"{error.problem}; long work waits for it"
+    return None
 
 
 def _studies_by_state(proxy: Proxy) -> dict[Labels, float]:

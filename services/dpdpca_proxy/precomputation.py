@@ -6,6 +6,7 @@ optional: anything missing when a study closes is computed then.
 
 import logging
 import time
+from collections.abc import Sequence
 
 from dpdpca_protocol.layout.packing import BlockLayout
 from dpdpca_protocol.study import StudyState
@@ -28,6 +29,9 @@ from dpdpca_runtime.workers import Background
 
 _PAUSE_SECONDS = 10.0
 """The pause after a failed step: a share may have been withdrawn meanwhile, or the disk may be full."""
+
+_POSITIONS_AT_ONCE = 32
+"""The most positions of a group that the workers of a cluster multiply in one step."""
 
 _logger = logging.getLogger("dpdpca.jobs")
 
@@ -87,20 +91,30 @@ class Precomputation:
             if len(alone) < GROUP_SHARES:
                 return False
             unfinished = begin_group(files, alone[:GROUP_SHARES])
-        position = next(k for k in positions if k not in unfinished.positions)
-        self._worker.call(
-            multiply_group, files, unfinished, position, self._names(files, unfinished, position)
-        )
+        missing = [k for k in positions if k not in unfinished.positions][:_POSITIONS_AT_ONCE]
+        self._worker.call(multiply_group, files, unfinished, self._wanted(files, unfinished, missing))
         return True
 
-    def _names(self, files: StudyFiles, group: Group, position: int) -> list[str]:
+    def _wanted(
+        self, files: StudyFiles, group: Group, positions: Sequence[int]
+    ) -> list[tuple[int, list[str]]]:
+        """Positions with the names of the group's chunks there."""
         with self._proxy.database.reading("list chunks to multiply") as connection:
-            return [
-                chunk_name(files.study, owner, version, position, digests[position])
-                for owner, version in sorted(group.members)
-                # A share that was withdrawn meanwhile has no chunks; the next step drops its group.
-                if position in (digests := chunk_digests(connection, files.study, owner, version))
-            ]
+            digests = {
+                member: chunk_digests(connection, files.study, *member) for member in sorted(group.members)
+            }
+        return [
+            (
+                position,
+                [
+                    chunk_name(files.study, *member, position, there[position])
+                    for member, there in digests.items()
+                    # A share that was withdrawn meanwhile has no chunks; the next step drops its group.
+                    if position in there
+                ],
+            )
+            for position in positions
+        ]
 
     def _rerandomise(self, row: StudyRow, files: StudyFiles) -> bool:
         if not row.release_kind.needs_count:
@@ -112,4 +126,6 @@ class Precomputation:
 
 def study_files(proxy: Proxy, study: StudyId) -> StudyFiles:
     """The files of a study for the worker. Raises ConflictError if the study's key was deleted."""
-    return StudyFiles(proxy.files, study, proxy.terms(study).suite, proxy.data_key(study))
+    return StudyFiles(
+        proxy.files, study, proxy.terms(study).suite, proxy.data_key(study), proxy.settings.cluster
+    )

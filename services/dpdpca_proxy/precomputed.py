@@ -10,7 +10,7 @@ computed then.
 
 import json
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -18,13 +18,14 @@ from functools import partial
 from gmpy2 import mpz
 
 from dpdpca_protocol.paillier.chunks import encode_chunk
+from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.paillier.residues import (
     is_worth_a_pool,
     pool_size,
     residue_products,
     uniform_residues,
 )
-from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
 from dpdpca_protocol.release.masked import POOL_BYTES
 from dpdpca_protocol.release.prefetch import prefetch_results
 from dpdpca_protocol.wire.identifiers import Digest, PartyId
@@ -44,26 +45,37 @@ def prepare_residues(files: StudyFiles, outgoing: int) -> bool:
         files: the files of the study.
         outgoing: the number of ciphertexts in the release.
     """
-    pooled = is_worth_a_pool(files.public, outgoing)
-    if pooled:
-        size, there = pool_size(files.public, outgoing), _parts(files, "pool")
-        part = len(there)
-        if part * _POWERS_AT_ONCE < size:
-            count = min(_POWERS_AT_ONCE, size - part * _POWERS_AT_ONCE)
-            _write_part(files, "pool", part, uniform_residues(files.public, count, OS_RANDOMNESS))
-            return True
-    at_once = _PRODUCTS_AT_ONCE if pooled else _POWERS_AT_ONCE
-    part = len(_parts(files, "residues"))
-    count = min(at_once, outgoing - part * at_once)
-    if count <= 0:
-        return False
-    if pooled:
-        pool = tuple(_read_parts(files, "pool"))
-        made = residue_products(files.public, pool, outgoing, POOL_BYTES, count, OS_RANDOMNESS)
-    else:
-        made = uniform_residues(files.public, count, OS_RANDOMNESS)
-    _write_part(files, "residues", part, made)
-    return True
+    powers = partial(uniform_residues, files.public)
+    if not is_worth_a_pool(files.public, outgoing):
+        return _make_parts(files, "residues", powers, outgoing, _POWERS_AT_ONCE)
+    if _make_parts(files, "pool", powers, pool_size(files.public, outgoing), _POWERS_AT_ONCE):
+        return True
+    products = partial(_products, files.public, tuple(_read_parts(files, "pool")), outgoing)
+    return _make_parts(files, "residues", products, outgoing, _PRODUCTS_AT_ONCE)
+
+
+def _products(
+    public: PublicKey, pool: tuple[mpz, ...], outgoing: int, count: int, randomness: Randomness
+) -> list[mpz]:
+    return residue_products(public, pool, outgoing, POOL_BYTES, count, randomness)
+
+
+def _make_parts(
+    files: StudyFiles, kind: str, make: Callable[[int, Randomness], list[mpz]], total: int, at_once: int
+) -> bool:
+    """Makes the next part of `total` values, or one for each worker of a cluster.
+
+    Returns whether any part was missing.
+    """
+    missing = range(len(_parts(files, kind)), -(-total // at_once))
+    if missing:
+        with files.processes_elsewhere() as (executor, workers):
+            parts = missing[:workers]
+            counts = (min(at_once, total - part * at_once) for part in parts)
+            calls = (partial(make, count, OS_RANDOMNESS) for count in counts)
+            for part, made in zip(parts, prefetch_results(executor, workers, calls), strict=True):
+                _write_part(files, kind, part, made)
+    return bool(missing)
 
 
 def residues_for(
@@ -157,10 +169,27 @@ def begin_group(files: StudyFiles, members: Sequence[Member]) -> Group:
     return Group(folder, frozenset(members), frozenset())
 
 
-def multiply_group(files: StudyFiles, group: Group, position: int, names: Sequence[str]) -> None:
-    """Stores the product of a group's chunks at a position, if all of them exist."""
-    if len(names) == len(group.members):
-        files.write(group.product_name(position), files.add(names))
+def multiply_group(files: StudyFiles, group: Group, wanted: Sequence[tuple[int, Sequence[str]]]) -> None:
+    """Stores the product of a group's chunks at the first position, or at one for each worker of a cluster.
+
+    Args:
+        files: the files of the study.
+        group: the group.
+        wanted: positions with the names of the group's chunks there. A position is left out unless all
+            chunks exist.
+    """
+    with files.processes_elsewhere() as (executor, workers):
+        calls = (
+            partial(_multiply, files, group.product_name(position), names)
+            for position, names in wanted[:workers]
+            if len(names) == len(group.members)
+        )
+        for _ in prefetch_results(executor, workers, calls):
+            pass
+
+
+def _multiply(files: StudyFiles, product: str, names: Sequence[str]) -> None:
+    files.write(product, files.add(names))
 
 
 def usable_groups(groups: Sequence[Group], cohort: frozenset[Member]) -> list[Group]:

@@ -18,7 +18,8 @@ def serve(settings: Settings) -> None:
     """Runs until SIGINT or SIGTERM. SIGHUP makes the proxy reload its certificate.
 
     Raises:
-        UsageError: the settings are unsafe, the certificate does not load, or the object storage is unfit.
+        UsageError: the settings are unsafe, a certificate does not load, or the object storage is unfit.
+        PolicyError: others can read the seal key of the Dask cluster.
         NotFoundError: `not-initialised`.
         ConflictError: `generation-mismatch`, the generation file is not where the settings say. If the
             database is an older copy, the proxy still starts, but it only reports this and does no work.
@@ -26,6 +27,8 @@ def serve(settings: Settings) -> None:
     """
     ignore_hangup()
     settings.check_listener()
+    if settings.cluster is not None:
+        settings.cluster.check()
     certificate = None
     if settings.tls_cert and settings.tls_key:
         certificate = ServedCertificate(settings.tls_cert, settings.tls_key)

@@ -3,6 +3,7 @@
 No setting can weaken the protocol: key sizes, noise and randomness are not settings.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -10,12 +11,19 @@ from pathlib import Path
 from typing import Self
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_settings import SettingsConfigDict, SettingsError
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.wire.address import Address, is_loopback, parse_address
 from dpdpca_proxy.store.bucket import parse_bucket
 from dpdpca_runtime.asgi.addressed import KnownAddresses
+from dpdpca_runtime.cluster.address import LEAST_SECONDS, Cluster, cluster_variables, parse_cluster
 from dpdpca_runtime.home_folder import expanded
 from dpdpca_runtime.settings import ServiceSettings, load_service_settings
 
@@ -70,6 +78,46 @@ class Settings(ServiceSettings):
         description="Bucket for chunks, products, draws and releases, as s3://BUCKET/PREFIX; default: the "
         "folder `studies` in the home.",
     )
+    executor: str | None = Field(
+        None,
+        description="Scheduler of a Dask cluster for long work, as dask://HOST:PORT; default: worker "
+        "processes of the proxy. `DPDPCA_EXECUTOR` says the same to all roles, and so do the variables of "
+        "the next five settings without `PROXY_`.",
+    )
+    executor_tls_ca: Path | None = Field(
+        None, description="PEM file with the authority of the Dask cluster, which should have no other use."
+    )
+    executor_tls_cert: Path | None = Field(
+        None, description="PEM file with the proxy's certificate for the Dask cluster."
+    )
+    executor_tls_key: Path | None = Field(
+        None, description="PEM file with the key of this certificate, without a passphrase."
+    )
+    executor_seal_key: Path | None = Field(
+        None,
+        description="File with the key under which calls pass the Dask scheduler, as 64 hex digits; all "
+        "workers have the same key.",
+    )
+    executor_least_seconds: float = Field(
+        LEAST_SECONDS,
+        ge=0,
+        description="Work that takes one core less than this many seconds is not given to the Dask cluster.",
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        options, environment, *files = super().settings_customise_sources(
+            settings_cls, init_settings, env_settings, dotenv_settings, file_secret_settings
+        )
+        of_all_roles = InitSettingsSource(settings_cls, cluster_variables(os.environ))
+        return options, environment, of_all_roles, *files
 
     @property
     def witness_path(self) -> Path:
@@ -91,6 +139,26 @@ class Settings(ServiceSettings):
     def _canonical_bucket(cls, bucket: str | None) -> str | None:
         with _naming("bucket"):
             return None if bucket is None else str(parse_bucket(bucket))
+
+    @model_validator(mode="after")
+    def _check_executor(self) -> Self:
+        with _naming("executor"):
+            _ = self.cluster
+        return self
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The cluster for long work, or None. Raises UsageError: its settings do not fit together."""
+        if self.executor is None:
+            return None
+        return parse_cluster(
+            self.executor,
+            ca=_at(self.executor_tls_ca),
+            cert=_at(self.executor_tls_cert),
+            key=_at(self.executor_tls_key),
+            seal_key=_at(self.executor_seal_key),
+            least_seconds=self.executor_least_seconds,
+        )
 
     @model_validator(mode="after")
     def _check_other_addresses(self) -> Self:
@@ -150,6 +218,10 @@ class Settings(ServiceSettings):
                 f"the public address {self.address} uses plain http, but the listener uses TLS",
                 f"set url to https://{self.address.authority}",
             )
+
+
+def _at(path: Path | None) -> Path | None:
+    return None if path is None else expanded(path).absolute()
 
 
 @contextmanager

@@ -86,7 +86,7 @@ SECRETS = {
     "dpdpca_owner/upload.py ShareSender.__init__": "owner/test_own_secrets.py::test_no_two_shares_are_alike",
     # the re-randomisers of a masked release: pool, exponents, mask
     "dpdpca_protocol/paillier/residues.py ResidueProducts.random_steps": "test_products_of_a_pool_differ",
-    "dpdpca_proxy/precomputed.py prepare_residues": "test_no_randomizer_is_made_twice",
+    "dpdpca_proxy/precomputed.py _make_parts": "test_no_randomizer_is_made_twice",
     "dpdpca_proxy/precomputed.py residues_for": "test_no_randomizer_is_made_twice",
     "dpdpca_proxy/worker.py rerandomized_count": "test_a_count_never_looks_the_same",
     "dpdpca_proxy/worker.py _masked": "test_a_masked_release_never_looks_the_same",
@@ -141,6 +141,9 @@ SECRETS = {
     "dpdpca_protocol/wire/sealing.py seal_at_rest": "test_no_two_seals_are_alike",
     "dpdpca_protocol/wire/sealing.py seal_with_passphrase": "test_no_two_seals_are_alike",
     "dpdpca_proxy/study_files.py StudyFiles.write": "test_no_two_seals_are_alike",
+    "dpdpca_proxy/study_files.py CallFiles.put": "test_cluster_calls.py::test_no_two_kept_calls_are_alike",
+    "dpdpca_runtime/cluster/calls.py seal_call": "test_cluster_calls.py::test_no_two_envelopes_are_alike",
+    "dpdpca_runtime/cluster/calls.py execute": "test_cluster_calls.py::test_no_two_envelopes_are_alike",
     "dpdpca_user_service/keyring.py Keyring.close": "test_no_two_seals_are_alike",
     "dpdpca_proxy/proxy.py open_proxy": "test_each_study_at_the_proxy_has_its_own_data_key",
     "dpdpca_proxy/studies.py accept_manifest": "test_each_study_at_the_proxy_has_its_own_data_key",
@@ -167,9 +170,11 @@ NO_SECRETS = {
     "dpdpca_runtime/asgi/problems.py log_incident": "the number of an incident, shown to both sides",
     "dpdpca_runtime/files.py replacing": "the name of a file that is being written",
     "dpdpca_owner/carrying.py FolderTransport._sign": "the name of a file in a folder that is no secret",
-    "dpdpca_proxy/leases.py StudyLeases.__init__": "the name of a process",
+    "dpdpca_runtime/presence.py Presence.name": "the name of a process",
     "dpdpca_proxy/precomputed.py _write_part": "the name of a file in a private folder",
     "dpdpca_proxy/store/objects.py ObjectStore.__init__": "the name of an object that is written as a trial",
+    "dpdpca_proxy/study_files.py StudyFiles._on_cluster": "the name of a folder in a private one",
+    "dpdpca_runtime/cluster/executor.py ClusterExecutor._ask": "the number of a call",
     "dpdpca_proxy/worker.py make_release": "the name of a folder in a private one",
     "dpdpca_user_service/chains.py _write_down": "the id of a row",
     "dpdpca_user_service/routes/studies.py create": "the id of a row",
@@ -183,6 +188,10 @@ NO_SECRETS = {
 
 SECRET_TYPES = {
     "BegunShare": ["dpdpca_protocol/pads/keys.py ShareKeys.draw"],
+    "CallFiles.data_key": [
+        "dpdpca_proxy/studies.py accept_manifest",
+        "dpdpca_proxy/study_files.py CallFiles.put",
+    ],
     "Contribution.noise_seed": [
         "dpdpca_protocol/records/seeded_noise.py sha256(key)",
         "dpdpca_protocol/records/seeded_noise.py KeyStream(seed)",

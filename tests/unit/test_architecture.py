@@ -112,10 +112,16 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     "dpdpca_owner.records": ("dpdpca_owner.actions", "dpdpca_owner.commands", "dpdpca_owner.page"),
     "dpdpca_owner.agent": ("dpdpca_owner.page", "dpdpca_owner.commands"),
     "dpdpca_owner.page": ("dpdpca_owner.commands",),
-    "dpdpca_user": ("dpdpca_proxy", "dpdpca_owner", "dpdpca_user_service", "dpdpca_cli", "phe"),
+    "dpdpca_user": (
+        *("dpdpca_proxy", "dpdpca_owner", "dpdpca_user_service", "dpdpca_cli", "phe"),
+        *("dpdpca_runtime.cluster", "distributed"),
+    ),
     "dpdpca_user.planning": ("dpdpca_user.commands", "dpdpca_user.estimator"),
     "dpdpca_user.results": ("dpdpca_user.commands", "dpdpca_user.planning", "dpdpca_user.estimator"),
-    "dpdpca_user_service": ("dpdpca_proxy", "dpdpca_lab", "phe", *NOT_EVERYWHERE),
+    "dpdpca_user_service": (
+        *("dpdpca_proxy", "dpdpca_lab", "phe", "dpdpca_runtime.cluster", "distributed"),
+        *NOT_EVERYWHERE,
+    ),
     "dpdpca_cli": ("dpdpca_proxy", "dpdpca_user_service", "dpdpca_lab", "phe"),
     "dpdpca_lab": ("phe",),
 }

@@ -5,11 +5,13 @@ Files, chunks and sealed draws are the real ones; what is left out are requests 
 
 import csv
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+from certificates import answering
 from gmpy2 import mpz
 from small_studies import CASES, OWNERS
 from study_parties import PADS_SECRET, MakeManifest, Parties
@@ -67,6 +69,20 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         "dpdpca_protocol.release.suite",
     ):
         monkeypatch.setattr(f"{module}.CHUNK_CIPHERTEXTS", 3)
+
+
+@pytest.fixture(autouse=True)
+def no_cluster_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """A data user's machine may name a Dask cluster, for an owner on it. Secret keys do not go there."""
+    seal_key = tmp_path / "seal.key"
+    seal_key.touch(mode=0o600)
+    seal_key.write_text("00" * 32)
+    with answering(lambda link: None) as server:
+        monkeypatch.setenv("DPDPCA_EXECUTOR", f"dask://127.0.0.1:{server.port}")
+        monkeypatch.setenv("DPDPCA_EXECUTOR_SEAL_KEY", str(seal_key))
+        monkeypatch.setenv("DPDPCA_EXECUTOR_LEAST_SECONDS", "0")
+        yield
+    assert not server.connections
 
 
 @dataclass

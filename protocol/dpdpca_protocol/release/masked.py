@@ -23,7 +23,7 @@ from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.paillier.products import SegmentShape, Steps, SubsetTables, product_of_steps
 from dpdpca_protocol.paillier.residues import ResidueProducts, uniform_residue
 from dpdpca_protocol.randomness import Randomness
-from dpdpca_protocol.release.prefetch import prefetch_results
+from dpdpca_protocol.release.prefetch import Shared, prefetch_results
 
 _TASK_CIPHERTEXTS = 16
 """The least number of ciphertexts that a worker makes at a time."""
@@ -105,7 +105,7 @@ def masked_ciphertexts(
 
 
 @dataclass(frozen=True, slots=True)
-class _Terms:
+class _Terms(Shared):
     """What all tasks share. These terms are hashable, so that a worker recognises them."""
 
     public: PublicKey

@@ -8,6 +8,12 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+class Shared:
+    """A value that many calls have in common. An executor beyond this machine may carry it only once."""
+
+    __slots__ = ()
+
+
 def prefetch_results(executor: Executor | None, window: int, calls: Iterable[Callable[[], T]]) -> Iterator[T]:
     """The results of `calls`, in order.
 

@@ -50,6 +50,11 @@ def draw_name(study: StudyId, token: str) -> str:
     return f"{sealed_folder(study)}/draw-{token}"
 
 
+def calls_folder(study: StudyId, token: str) -> str:
+    """The folder of calls to a cluster and their results, while they are under way."""
+    return f"{sealed_folder(study)}/calls/{token}"
+
+
 def sealed_folder(study: StudyId) -> str:
     """The folder of everything that is deleted once the release is finished."""
     return f"{study.hex()}/sealed"

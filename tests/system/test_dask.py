@@ -1,0 +1,184 @@
+"""A proxy whose long work runs on a real Dask cluster over TLS.
+
+Results are exact, whoever dies, and the scheduler reads no secret.
+"""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import Popen
+from typing import Literal
+
+import pytest
+from dask_cluster import DaskCluster, dask_cluster
+from proxy_world import OpenStudy, ProxyWorld, values_of, wait_for
+from store_checks import row_of
+
+from dpdpca_protocol.layout.packing import symmetric_rows
+from dpdpca_proxy import app, jobs
+from dpdpca_proxy.audit import HOLDS, audit_study
+from dpdpca_proxy.store.files import FolderStore, sealed_folder
+from dpdpca_proxy.study_files import CallFiles
+from dpdpca_runtime.cluster.executor import ClusterExecutor
+
+VALUES = [values_of(3, seed) for seed in range(3)]
+TOY_BYTES = 32
+"""Of a prime of the data user's key."""
+ORDERS: tuple[Literal["big", "little"], ...] = ("big", "little")
+PIECE = 24
+MANY_BYTES = 1_000_000
+LARGEST_FRAME = 8192
+"""Of what the scheduler receives: an envelope has some hundred bytes."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
+    with dask_cluster(tmp_path_factory.mktemp("dask")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def world(stopped_world: ProxyWorld, cluster: DaskCluster, monkeypatch: pytest.MonkeyPatch) -> ProxyWorld:
+    """Its jobs wait for a moment where they would wait for a minute."""
+    monkeypatch.setattr(jobs, "_MOST_BACKOFF_SECONDS", 0.5)
+    monkeypatch.setattr(app, "PROBE_SECONDS", 0.05)
+    stopped_world.settings.update(cluster.settings)
+    stopped_world.start()
+    stopped_world.enrol_all()
+    return stopped_world
+
+
+def deliver_all(study: OpenStudy) -> None:
+    for owner, values in zip(study.world.owners, VALUES, strict=True):
+        study.deliver(owner, values)
+
+
+def answer(study: OpenStudy) -> None:
+    if study.manifest.release == "masked" and row_of(study).records is None:
+        study.world.client(study.world.user).answer_count(study.study, study.count_answer(study.challenge()))
+
+
+def check_end(study: OpenStudy) -> None:
+    """Released with the exact sums of all; noise is 0 here. Nothing but the release is left."""
+    study.wait_state("released")
+    scatter, said = study.open_release()
+    count = sum(each.count for each in VALUES)
+    sums = [sum(column) for column in zip(*(each.sums for each in VALUES), strict=True)]
+    rows = symmetric_rows(3, [sum(column) for column in zip(*(each.upper for each in VALUES), strict=True)])
+    expected = [[count * rows[i][j] - sums[i] * sums[j] for j in range(3)] for i in range(3)]
+    assert (scatter.count, [list(row) for row in scatter.scaled_scatter]) == (count, expected)
+    assert len(said.cohort) == 3
+    wait_for(study.is_swept)
+    assert {check.outcome for check in audit_study(study.world.proxy, study.study)} == {HOLDS}
+
+
+def readiness(world: ProxyWorld) -> tuple[int, str]:
+    answer = world.request(None, "GET", "/readyz")
+    return answer.status_code, answer.json().get("reason", "")
+
+
+def calls_under_way(study: OpenStudy) -> list[str]:
+    """The files of calls that are kept for workers."""
+    store, folder = study.world.proxy.files, f"{sealed_folder(study.study)}/calls"
+    return [name for session in store.entries(folder) for name in store.entries(f"{folder}/{session}")]
+
+
+def send(signal_number: signal.Signals, *processes: Popen[bytes]) -> None:
+    for process in processes:
+        os.kill(process.pid, signal_number)
+
+
+@pytest.mark.parametrize("release", ["joint", "masked"])
+def test_a_study_is_exact_and_the_scheduler_reads_no_secret(
+    world: ProxyWorld, cluster: DaskCluster, noiseless: None, release: str
+) -> None:
+    before = len(cluster.received())
+    study = world.open_study(3, release=release)
+    key = world.proxy.data_key(study.study)
+    chunks = []
+    for owner, values in zip(world.owners, VALUES, strict=True):
+        made = study.plain_chunks(values)
+        chunks += made
+        study.upload(owner, made)
+        study.complete(owner, made)
+    study.close()
+    answer(study)
+    check_end(study)
+    frames = cluster.received()[before:]
+    assert any(b"run_call" in frame for frame in frames), "nothing ran on the cluster"
+    assert max(map(len, frames)) < LARGEST_FRAME, "chunks pass the scheduler"
+    seal_key = cluster.seal_key.read_text()
+    primes = [
+        int(prime).to_bytes(TOY_BYTES, order)
+        for prime in (world.secret.p, world.secret.q)
+        for order in ORDERS
+    ]
+    pieces = [chunk[at : at + PIECE] for chunk in chunks for at in range(0, len(chunk) - PIECE, PIECE)]
+    names = [study.study, study.study.hex().encode(), str(world.home).encode()]
+    names += [b"dpdpca_proxy", b"dpdpca_protocol"]
+    for hidden in (key, bytes.fromhex(seal_key), seal_key.encode(), *primes, *pieces, *names):
+        assert not any(hidden in frame for frame in frames)
+
+
+def test_a_study_under_pads_is_exact(world: ProxyWorld, noiseless: None) -> None:
+    study = world.open_study(3, suite="pads", release="joint")
+    deliver_all(study)
+    study.close()
+    study.wait_state("released")
+    assert study.open_values() == [sum(column) for column in zip(*(v.flat for v in VALUES), strict=True)]
+    wait_for(study.is_swept)
+
+
+def test_arguments_and_results_go_through_the_store(cluster: DaskCluster, tmp_path: Path) -> None:
+    carrier = CallFiles(FolderStore(tmp_path), bytes(32), "calls")
+    before = sum(map(len, cluster.received()))
+    with ClusterExecutor(cluster.cluster, carrier) as executor:
+        assert executor.submit(bytes.upper, b"m" * MANY_BYTES).result() == b"M" * MANY_BYTES
+        assert carrier.store.entries("calls")
+    assert sum(map(len, cluster.received())) - before < MANY_BYTES / 10
+    assert not carrier.store.entries("calls"), "calls are kept after their work"
+
+
+@pytest.mark.parametrize("release", ["joint", "masked"])
+def test_the_calls_of_a_killed_worker_are_made_by_another(
+    world: ProxyWorld, cluster: DaskCluster, noiseless: None, release: str
+) -> None:
+    """The workers are frozen first, so that both surely have calls."""
+    study = world.open_study(3, release=release)
+    deliver_all(study)
+    if release == "masked":
+        study.close()
+        study.challenge()
+    send(signal.SIGSTOP, *cluster.workers)
+    if release == "masked":
+        answer(study)
+    else:
+        study.close()
+    wait_for(lambda: len(calls_under_way(study)) > 1)
+    cluster.kill(cluster.workers.pop())
+    send(signal.SIGCONT, *cluster.workers)
+    cluster.start_worker()
+    check_end(study)
+
+
+def test_a_study_waits_for_a_scheduler_that_is_away_and_loses_nothing(
+    world: ProxyWorld, cluster: DaskCluster, noiseless: None
+) -> None:
+    wait_for(lambda: readiness(world)[0] == 200)
+    study = world.open_study(3, release="masked")
+    deliver_all(study)
+    send(signal.SIGSTOP, *cluster.workers)  # what is begun cannot end
+    study.close()
+    wait_for(lambda: calls_under_way(study))
+    cluster.kill(cluster.scheduler)
+    for worker in cluster.workers:
+        cluster.kill(worker)
+    wait_for(lambda: readiness(world)[0] == 503)
+    assert "Dask scheduler" in readiness(world)[1]
+    assert study.state() == "closed"
+    cluster.workers.clear()
+    cluster.start()
+    answer(study)
+    check_end(study)
+    wait_for(lambda: readiness(world)[0] == 200)
