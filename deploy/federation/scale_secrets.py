@@ -47,8 +47,8 @@ def share_store_keys() -> None:
 def found_cluster() -> None:
     """Makes certificates of the Dask cluster, and the key under which calls pass the scheduler.
 
-    The cluster has an authority of its own, because each of its certificates lets a party in. The scheduler does
-    not get the key.
+    The cluster has an authority of its own, because each of its certificates lets a party in. The scheduler
+    does not get the key.
     """
     folders = {party: private_dir(GRANT / party / "cluster") for party in ("scheduler", *CALLERS)}
     authority.main(folders["scheduler"], folders)

@@ -288,15 +288,17 @@ LATE = "owner-3"
 """The owner without which no study ends. Its agent starts when the test lets it."""
 PUNCTUAL = tuple(agent for agent in AGENTS if not agent.startswith(LATE))
 
-SECRET_FILES = """
+SECRET_FILES = r"""
 import re, stat
 from pathlib import Path
-secrets = Path("/run/dpdpca/secrets")
-shown = b"".join(path.read_bytes() for what in ("cmdline", "environ") for path in Path("/proc").glob(f"[0-9]*/{what}"))
+secrets, shown = Path("/run/dpdpca/secrets"), b""
+for what in ("cmdline", "environ"):
+    shown += b"".join(path.read_bytes() for path in Path("/proc").glob(f"[0-9]*/{what}"))
 for path in sorted(path for path in secrets.rglob("*") if path.is_file()):
     facts = path.stat()
     assert (stat.S_IMODE(facts.st_mode), facts.st_uid) == (0o600, 10001), path
-    assert not [word for word in re.split(rb"[:\\s\"]", path.read_bytes()) if len(word) > 16 and word in shown], path
+    words = re.split(rb"[:\s\"]", path.read_bytes())
+    assert not any(len(word) > 16 and word in shown for word in words), path
     print(path.relative_to(secrets))
 """
 """Names of the files with secrets; fails if a process shows one of them, or if somebody else may read it."""
