@@ -52,9 +52,10 @@ def found_cluster() -> None:
     """
     folders = {party: private_dir(GRANT / party / "cluster") for party in ("scheduler", *CALLERS)}
     authority.main(folders["scheduler"], folders)
-    seal_key = secrets.token_hex(32).encode()
+    ca, seal_key = (folders["scheduler"] / "ca.pem").read_bytes(), secrets.token_hex(32).encode()
+    for folder in folders.values():
+        write_private(folder / "ca.pem", ca)
     for caller in CALLERS:
-        write_private(folders[caller] / "ca.pem", (folders["scheduler"] / "ca.pem").read_bytes())
         write_private(folders[caller] / "seal.key", seal_key)
 
 

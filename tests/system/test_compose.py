@@ -313,13 +313,13 @@ tls = Security(
     require_encryption=True,
 )
 
-def ended(dask_scheduler):
-    return sum(prefix.state_counts["memory"] for prefix in dask_scheduler.task_prefixes.values())
+def steps(dask_scheduler):
+    return dask_scheduler.transition_counter
 
 with Client("tls://scheduler:8786", security=tls) as client:
-    print(client.run_on_scheduler(ended))
+    print(client.run_on_scheduler(steps))
 """
-"""How many calls the Dask cluster has executed."""
+"""How many steps the calls to the Dask cluster have made."""
 
 
 def await_log(engine: Engine, service: str, line: str) -> None:
