@@ -290,10 +290,13 @@ PUNCTUAL = tuple(agent for agent in AGENTS if not agent.startswith(LATE))
 
 SECRET_FILES = r"""
 import re, stat
+from contextlib import suppress
 from pathlib import Path
 secrets, shown = Path("/run/dpdpca/secrets"), b""
 for what in ("cmdline", "environ"):
-    shown += b"".join(path.read_bytes() for path in Path("/proc").glob(f"[0-9]*/{what}"))
+    for path in Path("/proc").glob(f"[0-9]*/{what}"):
+        with suppress(PermissionError):  # a proxy shows nothing
+            shown += path.read_bytes()
 for path in sorted(path for path in secrets.rglob("*") if path.is_file()):
     facts = path.stat()
     assert (stat.S_IMODE(facts.st_mode), facts.st_uid) == (0o600, 10001), path
