@@ -286,6 +286,7 @@ def test_release_survives_a_restart_of_the_proxy(
 
 LATE = "owner-3"
 """The owner without which no study ends. Its agent starts when the test lets it."""
+SERVICE = ("--service", "https://user:8450")
 PUNCTUAL = tuple(agent for agent in AGENTS if not agent.startswith(LATE))
 
 SECRET_FILES = r"""
@@ -399,7 +400,7 @@ def test_a_study_survives_a_killed_proxy_and_a_restart_of_the_database(
     assert survivor["records"] == 20_000
     assert int(str(survivor["trusted_components"])) >= 1
     study = str(survivor["study"])
-    said = scaled.compose("exec", "-T", "user", "dpdpca", "user", "verify", study, "--json")
+    said = scaled.compose("exec", "-T", "user", "dpdpca", "user", "verify", study, "--json", *SERVICE)
     assert json.loads(said)["verified"] is True
     said = scaled.compose("exec", "-T", "proxy-2", "dpdpca", "proxy", "audit", study, "--json")
     assert json.loads(said)["holds"] is True
