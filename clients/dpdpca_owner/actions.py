@@ -22,6 +22,7 @@ from dpdpca_owner.policy import Policy
 from dpdpca_owner.projection import open_components, project, record_count, save_model
 from dpdpca_owner.records.contribution import Contribution, read_contribution
 from dpdpca_owner.records.source import DataLocation, Reading
+from dpdpca_owner.records.summed import SumParts
 from dpdpca_owner.sample_share import check_sample_folder, write_sample
 from dpdpca_owner.share_chunks import prepare_randomizers
 from dpdpca_owner.study_checks import (
@@ -73,6 +74,7 @@ class Desk:
         now: the clock.
         key_rules: which moduli are accepted.
         say: receives notes for a person that need no answer.
+        sum_parts: sums the parts of large tables, for example on the owner's cluster; None if it has none.
     """
 
     home: OwnerHome
@@ -81,6 +83,7 @@ class Desk:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     key_rules: KeyRules = PRODUCT_KEYS
     say: Callable[[str], None] = lambda text: None
+    sum_parts: SumParts | None = None
 
     def for_study(self, manifest: Manifest) -> "Desk":
         """This desk, with the key that this owner uses in a study."""
@@ -216,7 +219,10 @@ def _read(
     """The contribution, and how the data was read."""
     key, spool = desk.home.ledger.key(), desk.home.path
     location = _as_joined(desk, manifest.study_id, location)
-    return read_contribution(location, manifest, key, spool=spool, strict=strict), location.reading
+    contribution = read_contribution(
+        location, manifest, key, spool=spool, strict=strict, sum_parts=desk.sum_parts
+    )
+    return contribution, location.reading
 
 
 def _as_joined(desk: Desk, study: StudyId, location: DataLocation) -> DataLocation:

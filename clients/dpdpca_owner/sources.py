@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from dpdpca_owner.accounts.spending import check_data_set
 from dpdpca_owner.policy import Policy
-from dpdpca_owner.records.open import locate_data
+from dpdpca_owner.records.open import is_in_objects, locate_data
 from dpdpca_owner.records.source import AS_IT_STANDS, DataLocation, Reading
 from dpdpca_protocol.errors import ConflictError, InputError, MessageError, NotFoundError, UsageError
 from dpdpca_runtime.files import remove_private
@@ -111,8 +111,9 @@ class Sources:
         if source.data_set is not None:
             check_data_set(source.data_set)
         kept = _absolute(source)
-        kept.location(environment)
+        location = kept.location(environment)
         is_path = kept.query is None and kept.data is not None and not has_magic(kept.data)
+        is_path = is_path and not is_in_objects(location)
         if is_path and not Path(kept.data or "").exists():
             raise InputError(
                 "no-such-file", f"there is no file or folder {kept.data}", "give the path of the data"

@@ -69,6 +69,15 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "The manifest names a key for blinding that the owner has not signed.",
         "Do not join. Tell the data user and this owner.",
     ),
+    "cluster-failing": (
+        "The Dask cluster could not finish a call.",
+        "Look into the logs of its workers, then try again.",
+    ),
+    "cluster-unreachable": (
+        "The Dask scheduler does not answer, or went away.",
+        "Start the scheduler, check its address and the certificates, then try again.",
+    ),
+    "cluster-without-workers": ("The Dask scheduler has no worker.", "Start workers, then try again."),
     "bounds-missing": (
         "`DPPCA` has no bounds. Bounds computed from the data would reveal something about the data.",
         "Give `bounds=(lower, upper)`, based on what you know about the quantities.",
@@ -474,6 +483,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "words-differ": (
         "The words that the other owner told you are not those of the key in the study.",
         "Do not join. Tell the data user and this owner.",
+    ),
+    "worker-refused": (
+        "A Dask worker has another version or seal key than its caller, or cannot read the files.",
+        "Give every worker the version, the seal key and the files of its caller.",
     ),
     "worker-died": ("A worker process ended before it finished its work.", "Try again."),
     "worker-failed": ("A worker process had an unexpected error.", "Read the log, and report the error."),

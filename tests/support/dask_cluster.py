@@ -68,9 +68,12 @@ class DaskCluster:
 
     def start(self, workers: int = 2) -> None:
         """Starts a scheduler and workers, and waits until the workers are at the scheduler."""
-        registered = self._registered() + workers
         self.start_scheduler()
-        for _ in range(workers):
+        self.start_workers(workers)
+
+    def start_workers(self, count: int) -> None:
+        registered = self._registered() + count
+        for _ in range(count):
             self.start_worker()
         wait_for(lambda: self._registered() >= registered, START_SECONDS)
 
@@ -82,11 +85,9 @@ class DaskCluster:
             RECORDED=str(self.recorded),
         )
 
-    def start_worker(self, **environment: str) -> subprocess.Popen[bytes]:
+    def start_worker(self) -> subprocess.Popen[bytes]:
         address = f"tls://127.0.0.1:{self.port}"
-        worker = self._run(
-            "worker", address, "--host", "127.0.0.1", "--nthreads", "1", "--no-nanny", **environment
-        )
+        worker = self._run("worker", address, "--host", "127.0.0.1", "--nthreads", "1", "--no-nanny")
         self.workers.append(worker)
         return worker
 

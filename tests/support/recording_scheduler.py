@@ -17,4 +17,4 @@ async def _recorded(frames: Any, *args: Any, **kwargs: Any) -> Any:
     return await from_frames(frames, *args, **kwargs)
 
 
-tcp.from_frames = _recorded  # Dask runs this file twice
+tcp.from_frames = _recorded  # type: ignore[attr-defined] # Dask runs this file twice

@@ -6,15 +6,25 @@ Results are exact, whoever dies, and the scheduler reads no secret.
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from subprocess import Popen
 from typing import Literal
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from dask_cluster import DaskCluster, dask_cluster
+from object_server import lead_to, object_server
+from obstore.store import S3Store
 from proxy_world import OpenStudy, ProxyWorld, values_of, wait_for
 from store_checks import row_of
+from study_parties import MakeManifest
 
+from dpdpca_owner.records.contribution import read_contribution
+from dpdpca_owner.records.on_cluster import sum_on
+from dpdpca_owner.records.source import DataLocation
 from dpdpca_protocol.layout.packing import symmetric_rows
 from dpdpca_proxy import app, jobs
 from dpdpca_proxy.audit import HOLDS, audit_study
@@ -170,7 +180,8 @@ def test_a_study_waits_for_a_scheduler_that_is_away_and_loses_nothing(
     deliver_all(study)
     send(signal.SIGSTOP, *cluster.workers)  # what is begun cannot end
     study.close()
-    wait_for(lambda: calls_under_way(study))
+    wait_for(lambda: bool(calls_under_way(study)))
+    assert cluster.scheduler is not None
     cluster.kill(cluster.scheduler)
     for worker in cluster.workers:
         cluster.kill(worker)
@@ -182,3 +193,43 @@ def test_a_study_waits_for_a_scheduler_that_is_away_and_loses_nothing(
     answer(study)
     check_end(study)
     wait_for(lambda: readiness(world)[0] == 200)
+
+
+# Owners
+
+
+def test_an_owner_with_parquet_on_object_storage_sums_it_on_its_cluster(
+    cluster: DaskCluster, make_manifest: MakeManifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The contribution is that of one process with the same files in a folder. The workers of an owner have
+    the credentials of its bucket."""
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for part in range(3):
+        ages = [(7 * i + part) % 100 for i in range(50)]
+        columns = {"age": ages, "weight": [age * 2.5 for age in ages], "systolic": [60 + age for age in ages]}
+        pq.write_table(pa.table(columns), folder / f"{part}.parquet")
+    with object_server() as server:
+        server.make_bucket("records")
+        lead_to(monkeypatch, server.url)
+        store = S3Store("records", client_options={"allow_http": True})
+        for file in folder.iterdir():
+            store.put(f"patients/{file.name}", file.read_bytes())
+        for worker in cluster.workers:
+            cluster.kill(worker)
+        cluster.workers.clear()
+        cluster.start_workers(1)
+        before = len(cluster.received())
+        manifest = make_manifest()
+        here, there, apart = (
+            read_contribution(DataLocation(where), manifest, bytes(32), sum_parts=given)
+            for where, given in (
+                (str(folder), None),
+                ("s3://records/patients", None),
+                ("s3://records/patients/", partial(sum_on, cluster.cluster)),
+            )
+        )
+    assert any(b"run_call" in frame for frame in cluster.received()[before:])
+    for other in (there, apart):
+        assert other.sums.to_bytes() == here.sums.to_bytes()
+        assert replace(other, sums=here.sums) == here

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bad_objects import MemoryStore
 from certificates import issue
+from obstore.store import MemoryStore
 
 from dpdpca_protocol.errors import (
     DpdpcaError,
@@ -81,6 +81,14 @@ def test_no_two_kept_calls_are_alike(tmp_path: Path) -> None:
     assert len(set(names)) == 2
     assert contents[0] != contents[1]
     assert b"a call" not in contents[0]
+
+
+def test_all_envelopes_have_one_size(key_file: Path, tmp_path: Path) -> None:
+    carrier = CallFiles(FolderStore(tmp_path), bytes(32), "calls")
+    tickets = [carrier.put(packed(len, bytes(size), carrier=carrier)) for size in (0, 1000, 100_000)]
+    envelopes = [seal_call(TOKEN, carrier, ticket, KEY) for ticket in tickets]
+    outcomes = [execute(TOKEN, envelope, key_file) for envelope in envelopes]
+    assert len(set(map(len, envelopes))) == len(set(map(len, outcomes))) == 1
 
 
 def opened(name: str) -> ObjectStore:
@@ -164,10 +172,14 @@ def refused(act: Callable[[], object]) -> str:
     return error.value.slug
 
 
+def altered(sealed: bytes) -> bytes:
+    return sealed[:-1] + bytes([sealed[-1] ^ 1])
+
+
 def test_what_was_altered_moved_or_sealed_under_another_key_is_refused(key_file: Path) -> None:
     envelope = seal_call(TOKEN, InMessage(), packed(divmod, 7, 2, carrier=InMessage()), KEY)
     outcome = execute(TOKEN, envelope, key_file)
-    other, altered = bytes(15) + b"1", lambda sealed: sealed[:-1] + bytes([sealed[-1] ^ 1])
+    other = bytes(15) + b"1"
     assert refused(lambda: execute(other, envelope, key_file)) == "worker-refused"
     assert refused(lambda: execute(TOKEN, altered(envelope), key_file)) == "worker-refused"
     assert refused(lambda: open_outcome(other, outcome, InMessage(), KEY)) == "worker-refused"
@@ -215,8 +227,8 @@ def test_calls_run_in_a_process_that_ends_when_it_is_idle(
 
 # Settings
 
-FILES = {"ca": Path("ca"), "cert": Path("cert"), "key": Path("key")}
-NO_FILES = dict.fromkeys(FILES)
+FILES: dict[str, Any] = {"ca": Path("ca"), "cert": Path("cert"), "key": Path("key")}
+NO_FILES: dict[str, Any] = dict.fromkeys(FILES)
 SEAL = Path("seal")
 
 

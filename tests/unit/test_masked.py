@@ -1,6 +1,7 @@
 """The fast way of making a masked release gives exactly what the formula gives, however it is run."""
 
 import os
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -133,6 +134,32 @@ def test_residues_that_were_not_made_ahead_are_made_on_the_way(
     for made in (first, second):
         opened = open_masked_release(secret, case.layout, made, COUNT)
         assert opened.scaled_scatter == case.scaled_scatter
+
+
+class Sizes(ThreadPoolExecutor):
+    """Notes the size of each call, as a process or a cluster gets it."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.sizes: list[int] = []
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        self.sizes.append(len(pickle.dumps((fn, args, kwargs))))
+        return super().submit(pickle.loads(pickle.dumps(fn)), *args, **kwargs)
+
+
+def test_the_size_of_a_call_tells_nothing_of_mask_and_noise(secret: SecretKey) -> None:
+    """A call passes an object store, whose operator sees its size."""
+    sizes = []
+    for mask, noise in ((0, 0), (-3, 1), (1, -200), (3, 255)):
+        case = Case(secret.public, 6, 4)
+        case.mask = [mask] * 6
+        case.noise = [noise] * len(case.noise)
+        case.aggregate = [mpz(secret.public.ciphertext_modulus - 2 - i) for i in range(len(case.aggregate))]
+        with Sizes() as executor:
+            case.make(Speed([mpz(7)] * case.layout.release_count, executor=executor))
+        sizes.append(executor.sizes)
+    assert all(each == sizes[0] for each in sizes)
 
 
 class DyingWorkers(WorkerProcesses):

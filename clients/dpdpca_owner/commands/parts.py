@@ -5,6 +5,8 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -129,7 +131,15 @@ def open_desk(home: Path | None, ca_file: Path | None, passphrase_file: Path | N
 def make_owners_desk(place: "OwnerHome", passphrase: bytes | None, ca_file: Path | None) -> "Desk":
     from dpdpca_owner.actions import make_desk
 
-    return make_desk(place, place.load(passphrase), ca_file, _say_waiting, say)
+    return _with_cluster(make_desk(place, place.load(passphrase), ca_file, _say_waiting, say))
+
+
+def _with_cluster(desk: "Desk") -> "Desk":
+    from dpdpca_owner.records.on_cluster import sum_on
+    from dpdpca_runtime.cluster.address import cluster_from
+
+    cluster = cluster_from(os.environ)
+    return desk if cluster is None else replace(desk, sum_parts=partial(sum_on, cluster))
 
 
 @contextmanager
@@ -163,7 +173,7 @@ def carried_desk(
     place = find_home(home)
     owner = place.load(unlock(place.keys, passphrase_file, PASSPHRASE_VARIABLE))
     with carrying(place, owner, to, url, study, say=say) as desk:
-        yield desk
+        yield _with_cluster(desk)
 
 
 def _say_waiting(reason: str, seconds: float) -> None:

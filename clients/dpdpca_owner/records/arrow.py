@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 
-from dpdpca_owner.records.source import Listener, RecordSource, encrypted_file
+from dpdpca_owner.records.source import Listener, RecordSource, encrypted_file, unreadable_object
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.records.arrow_columns import from_arrow
 from dpdpca_protocol.records.columns import Column
@@ -27,7 +27,10 @@ _BUFFERS_BYTES = 1 << 26
 class _ArrowBatches(RecordSource):
     """Base of the Arrow formats: batches of typed arrays."""
 
-    def __init__(self, path: Path) -> None:
+    _is_object = False
+    """Whether the file is in object storage."""
+
+    def __init__(self, path: Path | str) -> None:
         self._path = path
         with self._reading():
             self._schema = self._read_schema()
@@ -66,6 +69,8 @@ class _ArrowBatches(RecordSource):
         except (pa.ArrowException, OSError) as error:
             if _ENCRYPTED.search(str(error)):
                 raise encrypted_file(self._path) from error
+            if self._is_object and isinstance(error, OSError):
+                raise unreadable_object(str(self._path)) from error
             raise InputError(
                 "damaged-file",
                 f"{self._path} is damaged: its first bytes name a format, but it cannot be read as that"
@@ -75,10 +80,27 @@ class _ArrowBatches(RecordSource):
 
 
 class ParquetSource(_ArrowBatches):
-    """A Parquet file. The file is read page by page, so that large row groups do not fill the memory."""
+    """A Parquet file. The file is read page by page, so that large row groups do not fill the memory.
+
+    Args:
+        path: of the file, for errors.
+        name: of the file in `filesystem`.
+        filesystem: of Arrow, or None for the file at `path`.
+
+    Attributes:
+        records: how many there are, as the file says.
+    """
+
+    records: int
+
+    def __init__(self, path: Path | str, name: str | None = None, filesystem: Any = None) -> None:
+        self._name, self._filesystem = name or str(path), filesystem
+        self._is_object = filesystem is not None
+        super().__init__(path)
 
     def _read_schema(self) -> pa.Schema:
         with self._open() as file:
+            self.records = int(file.metadata.num_rows)
             return file.schema_arrow
 
     def _batches(self, positions: Sequence[int], records: int) -> Iterator[Sequence[pa.Array]]:
@@ -94,7 +116,9 @@ class ParquetSource(_ArrowBatches):
 
     def _open(self, columns: int = 1) -> Any:
         buffer = max(1 << 14, min(_BUFFER_BYTES, _BUFFERS_BYTES // columns))
-        return pyarrow.parquet.ParquetFile(self._path, pre_buffer=False, buffer_size=buffer)
+        return pyarrow.parquet.ParquetFile(
+            self._name, filesystem=self._filesystem, pre_buffer=False, buffer_size=buffer
+        )
 
 
 class ArrowSource(_ArrowBatches):

@@ -6,18 +6,17 @@ from pathlib import Path
 from tempfile import gettempdir
 
 from dpdpca_owner.accounts.charge import Content
-from dpdpca_owner.records.fingerprint import RecordsFingerprint
 from dpdpca_owner.records.matching import match_columns
 from dpdpca_owner.records.notes import notes_on
-from dpdpca_owner.records.open import open_source, read_batches
+from dpdpca_owner.records.open import no_records, open_source, parquet_parts
 from dpdpca_owner.records.shuffle import Shuffle
 from dpdpca_owner.records.source import DataLocation
-from dpdpca_owner.records.units import UnitCheck
+from dpdpca_owner.records.summed import SummedRecords, SumParts, part_calls
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
-from dpdpca_protocol.records.block_sums import BlockSums, new_sums
+from dpdpca_protocol.records.block_sums import BlockSums
 from dpdpca_protocol.records.columns import Column, Unusable
-from dpdpca_protocol.records.encoding import BatchReport, RecordEncoder
+from dpdpca_protocol.records.encoding import BatchReport
 from dpdpca_protocol.records.pairing import differences, pairing_seed
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.records.seeded_noise import owners_noise_seed, seeded_samplers
@@ -63,6 +62,7 @@ def read_contribution(
     spool: Path | None = None,
     *,
     strict: bool = False,
+    sum_parts: SumParts | None = None,
 ) -> Contribution:
     """Read and encode all records, in batches. Unless `strict`, no value of a record causes an error.
 
@@ -75,40 +75,38 @@ def read_contribution(
         spool: folder for records that wait to be paired and do not fit into memory; None means the system's
             folder for temporary files.
         strict: refuse a value that is text in a numeric feature, an unlisted level, or of another type.
+        sum_parts: sums the parts of a table of several Parquet files, unless the study pairs records; None
+            means that all is read here.
 
     Raises:
         InputError: columns do not fit the manifest, or no record counts, or there are too many; if `strict`,
             also a value that does not fit.
+        UnavailableError: `sum_parts` cannot do it now.
     """
-    encoder = RecordEncoder(manifest, strict=strict)
-    sums = new_sums(manifest.figures)
-    shuffle = None
-    if isinstance(sums, BlockSums) and sums.has_pairs:
-        seed = pairing_seed(key, manifest.study_id)
-        shuffle = Shuffle(encoder.encoded_features, seed, spool or Path(gettempdir()))
-    report = BatchReport.empty(len(manifest.features))
-    units = UnitCheck(manifest.features)
     source = open_source(location, manifest.features)
     found = match_columns(source.names, manifest.features)
-    fingerprint, has_units = RecordsFingerprint(key), False
-    for columns in read_batches(source, manifest.features, fingerprint.add):
-        if not report.records and source.is_text:
-            has_units = _has_units(columns, manifest.features)
-        encoded = encoder.encode(columns, report.records)
-        report += encoded.report
-        units.add(columns)
-        if report.accepted > manifest.max_records:
-            raise InputError(
-                "too-many-records",
-                f"the data has more records than the {manifest.max_records} that the study allows in all",
-                "ask the data user for a study with a larger max_records",
-            )
-        sums.add(encoded.z)
-        if isinstance(sums, SecondMoments):
-            sums.add_clipped(encoded.long)
-        if shuffle is not None:
-            shuffle.add(encoded.z)
-        on_records(report.records)
+    summed = SummedRecords(manifest, key, strict=strict)
+    shuffle = None
+    if isinstance(summed.sums, BlockSums) and summed.sums.has_pairs:
+        seed = pairing_seed(key, manifest.study_id)
+        width = manifest.figures.encoded_features
+        shuffle = Shuffle(width, seed, spool or Path(gettempdir()))
+    parts = parquet_parts(location) if sum_parts is not None and shuffle is None else []
+    has_units = False
+    if sum_parts is not None and parts:
+        for summed_part in sum_parts(part_calls(parts, manifest, key, strict=strict)):
+            summed.merge(summed_part)
+            on_records(summed.report.records)
+    else:
+        for columns, z in summed.add_all(source):
+            if source.is_text and summed.report.records == len(columns[manifest.features[0].name]):
+                has_units = _has_units(columns, manifest.features)
+            if shuffle is not None:
+                shuffle.add(z)
+            on_records(summed.report.records)
+    sums, report = summed.sums, summed.report
+    if not report.records:
+        raise no_records()
     if not report.accepted:
         raise InputError(
             "no-records",
@@ -124,7 +122,14 @@ def read_contribution(
     digest = Digest.of(b"dpdpca/moments\x00" + sums.to_bytes())
     noise_seed = owners_noise_seed(key, manifest.study_id, digest)
     return Contribution(
-        columns_used, sums, report, notes, fingerprint.content, digest, noise_seed, units.suspected()
+        columns_used,
+        sums,
+        report,
+        notes,
+        summed.fingerprint.content,
+        digest,
+        noise_seed,
+        summed.units.suspected(),
     )
 
 

@@ -72,6 +72,11 @@ class RecordsFingerprint:
         self._sum = (self._sum + total) % _MODULUS
         self._records += len(words)
 
+    def merge(self, other: "RecordsFingerprint") -> None:
+        """Adds the records of `other`, which has the same key."""
+        self._sum = (self._sum + other._sum) % _MODULUS
+        self._records += other._records
+
     @property
     def content(self) -> Content:
         """The fingerprint and number of the records added so far."""

@@ -8,6 +8,7 @@ alike; the encoder decides what is missing and what is not a number.
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote_plus
 
@@ -26,6 +27,7 @@ BATCH_RECORDS = 65_536
 _BATCH_VALUES = 1 << 21
 """The most values in a batch: 16 MiB as float64. Encoding needs several times as much memory."""
 
+_OBJECTS = "s3://"
 _PASSWORD_IN_FRONT = re.compile(r"[\w+.-]+://[^:/]*:[^@]*@")
 _PASSWORD_MEMBER = re.compile(r"(\bpass|password|passwd|passphrase|pwd|secret|token)\s*=", re.IGNORECASE)
 
@@ -33,21 +35,33 @@ _PASSWORD_MEMBER = re.compile(r"(\bpass|password|passwd|passphrase|pwd|secret|to
 def read_batches(
     source: RecordSource, features: Sequence[Feature], listener: Listener | None = None
 ) -> Iterator[Mapping[str, Column]]:
+    """Like `batches_of`, and also raises InputError if the source is empty."""
+    empty = True
+    for columns in batches_of(source, features, listener):
+        empty = False
+        yield columns
+    if empty:
+        raise no_records()
+
+
+def batches_of(
+    source: RecordSource, features: Sequence[Feature], listener: Listener | None = None
+) -> Iterator[Mapping[str, Column]]:
     """The features' columns by name, batch by batch. `listener` receives all columns of each batch.
 
     Raises:
-        InputError: a column is missing or occurs twice, or the source is damaged or empty.
+        InputError: a column is missing or occurs twice, or the source is damaged.
     """
     positions = match_columns(source.names, features)
     width = len(features) if listener is None else max(len(features), len(source.names))
     records = max(1, min(BATCH_RECORDS, _BATCH_VALUES // width))
-    empty = True
     for columns in source.read(positions, features, records, listener):
         if len(columns[0]):
-            empty = False
             yield {feature.name: column for feature, column in zip(features, columns, strict=True)}
-    if empty:
-        raise InputError("no-records", "the data contains no records", "give at least one record")
+
+
+def no_records() -> InputError:
+    return InputError("no-records", "the data contains no records", "give at least one record")
 
 
 def locate_data(
@@ -80,9 +94,18 @@ def locate_data(
         )
     if not data:
         raise UsageError("no-data", "no data is given", "give --data FILE, or a database URL with --query")
-    if query is None and "://" in data:
+    if query is None and data.startswith(_OBJECTS):
+        from dpdpca_owner.records.objects import check_objects
+
+        check_objects(data)
+    elif query is None and "://" in data:
         raise UsageError("no-query", "a database needs a query", "add --query 'SELECT …'")
     return DataLocation(data, query, encoding, decimal, reading)
+
+
+def is_in_objects(location: DataLocation) -> bool:
+    """Whether the data is in object storage."""
+    return location.query is None and location.data.startswith(_OBJECTS)
 
 
 def _shows_password(url: str) -> bool:
@@ -104,12 +127,49 @@ def open_source(location: DataLocation, features: Sequence[Feature]) -> RecordSo
     return MarkedSource(_open(location, features), location.reading.missing_markers or ())
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the files of a table, and the number of its records."""
+
+    location: DataLocation
+    records: int
+
+
+def parquet_parts(location: DataLocation) -> list[Part]:
+    """The files of a table of several Parquet files, in order; empty if the data is anything else.
+
+    Raises:
+        InputError: there is no such file, or it is damaged.
+    """
+    if is_in_objects(location):
+        from dpdpca_owner.records.objects import objects_at, open_object
+
+        names = objects_at(location.data)
+        counts = [open_object(name).records for name in names] if len(names) > 1 else []
+        return [Part(replace(location, data=name), n) for name, n in zip(names, counts, strict=False)]
+    files = None if location.query is not None else files_at(expanded(Path(location.data)))
+    sources = [_open_file(file, location, ()) for file in files or ()]
+    from dpdpca_owner.records.arrow import ParquetSource
+
+    parquet = [source for source in sources if isinstance(source, ParquetSource)]
+    if len(parquet) < len(sources) or len(parquet) < 2:
+        return []
+    return [
+        Part(replace(location, data=str(file)), source.records)
+        for file, source in zip(files or (), parquet, strict=True)
+    ]
+
+
 def _open(location: DataLocation, features: Sequence[Feature]) -> RecordSource:
     # Imported here, so that an owner with CSV files does not wait for a database library to load.
     if location.query is not None:
         from dpdpca_owner.records.sql import SqlSource
 
         return SqlSource(location.data, location.query)
+    if is_in_objects(location):
+        from dpdpca_owner.records.objects import objects_at, open_object
+
+        return PartsSource(objects_at(location.data), open_object)
     path = expanded(Path(location.data))
     files = files_at(path)
     if files is None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from glob import has_magic
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from dpdpca_owner.records.matching import match_columns
 from dpdpca_owner.records.source import Listener, RecordSource
@@ -11,6 +12,13 @@ from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.terms.features import Feature, column_key
 
 _ENDINGS = (".parquet", ".parq", ".pq")
+_File = TypeVar("_File", Path, str)
+
+
+def is_part(name: str) -> bool:
+    """Whether a file of this name is a part of a table: programs that write tables keep notes in files whose
+    names begin with . or _."""
+    return name.lower().endswith(_ENDINGS) and not name.startswith((".", "_"))
 
 
 def files_at(path: Path) -> list[Path] | None:
@@ -23,7 +31,7 @@ def files_at(path: Path) -> list[Path] | None:
         InputError: there is no file.
     """
     if path.is_dir():
-        found = [each for each in path.iterdir() if each.suffix.lower() in _ENDINGS]
+        found = [each for each in path.iterdir() if is_part(each.name)]
         what, next_step = f"the folder {path} has no file NAME.parquet", f"name the files: {path / '*.csv'}"
     elif has_magic(str(path)) and not path.exists():
         found = list(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
@@ -36,20 +44,20 @@ def files_at(path: Path) -> list[Path] | None:
     return files
 
 
-class PartsSource(RecordSource):
+class PartsSource(RecordSource, Generic[_File]):
     """The records of several files, one file after the other. All files have the same column names.
 
     Args:
-        files: at least one.
+        files: at least one: paths, or addresses in object storage.
         open_file: opens one of them.
 
     Raises:
         InputError: `parts-differ`, the files have different columns; or a file cannot be read.
     """
 
-    def __init__(self, files: Sequence[Path], open_file: Callable[[Path], RecordSource]) -> None:
-        self._files = files
-        self._open_file = open_file
+    def __init__(self, files: Sequence[_File], open_file: Callable[[_File], RecordSource]) -> None:
+        self._files: Sequence[_File] = files
+        self._open_file: Callable[[_File], RecordSource] = open_file
         first = open_file(files[0])
         self.names, self.is_text = first.names, first.is_text
         for file in files[1:]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from dpdpca_protocol.errors import InputError
+from dpdpca_protocol.errors import InputError, UnavailableError
 from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_runtime.file_kinds import ENCRYPTED
@@ -50,8 +50,8 @@ class DataLocation:
     """Where the records are, according to the command line.
 
     Attributes:
-        data: the path of a file or of a folder with Parquet files, a pattern of paths, or, when there is a
-            query, a SQLAlchemy URL.
+        data: the path of a file or of a folder with Parquet files, a pattern of paths, s3://BUCKET/PREFIX of
+            Parquet files or, when there is a query, a SQLAlchemy URL.
         query: a SELECT, or None for a file.
         encoding: the encoding of a text file, or None to detect it.
         decimal: the decimal sign of a text file, "." or ",".
@@ -94,6 +94,16 @@ class RecordSource(ABC):
         """
 
 
-def encrypted_file(path: Path) -> InputError:
+def unreadable_object(address: str) -> UnavailableError:
+    """The error for object storage that fails, or refuses what was asked."""
+    return UnavailableError(
+        "storage-failing",
+        f"the object storage does not give {address}",
+        "check the endpoint, the region and the credentials in the environment, then try again",
+        retry_after_seconds=10,
+    )
+
+
+def encrypted_file(path: Path | str) -> InputError:
     """The error for data that is encrypted or protected by a password."""
     return InputError("unknown-format", f"{path} is {ENCRYPTED.name}", ENCRYPTED.advice)

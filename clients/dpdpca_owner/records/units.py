@@ -70,12 +70,17 @@ _OFFSETS = np.array([each.offset for each in _CONVERSIONS])[:, None]
 
 
 class UnitCheck:
-    """Counts, batch by batch, how many values of each numeric feature a conversion puts into the bounds."""
+    """Counts, batch by batch, how many values of each numeric feature a conversion puts into the bounds.
 
-    def __init__(self, features: Sequence[Feature]) -> None:
+    Args:
+        features: of the study.
+        before: how many records come before those of the first batch.
+    """
+
+    def __init__(self, features: Sequence[Feature], before: int = 0) -> None:
         self._features = tuple(feature for feature in features if not feature.is_categorical)
         self._seen = [_Seen.of(feature) for feature in self._features]
-        self._records = 0
+        self._records = before
 
     def add(self, columns: Mapping[str, Column]) -> None:
         """Look at some records of a batch. No value of a record causes an error."""
@@ -86,6 +91,12 @@ class UnitCheck:
         for column, seen in zip(picked, self._seen, strict=True):
             values, _ = read_numbers(column[::step])
             seen.add(values[~np.isnan(values)])
+
+    def merge(self, following: "UnitCheck") -> None:
+        """Adds what was counted in the records that come next."""
+        self._records = following._records
+        for seen, other in zip(self._seen, following._seen, strict=True):
+            seen.merge(other)
 
     def suspected(self) -> tuple[str, ...]:
         """One sentence for each feature that seems to be in another unit."""
@@ -126,6 +137,12 @@ class _Seen:
         filling = inside & (np.abs(converted) >= max(abs(self.lower), abs(self.upper)) / _FILLED)
         self.inside += np.count_nonzero(inside, axis=1)
         self.filling += np.count_nonzero(filling, axis=1)
+
+    def merge(self, other: "_Seen") -> None:
+        self.values += other.values
+        self.outside += other.outside
+        self.inside += other.inside
+        self.filling += other.filling
 
     @property
     def is_outside(self) -> bool:

@@ -104,6 +104,17 @@ class BlockSums:
             self.count += len(y)
             self.cut += cut
 
+    def merge(self, other: "BlockSums") -> None:
+        """Adds the sums over other records and other pairs, under the same figures."""
+        for name, sums in other._sums.items():
+            self._sums[name] += sums
+        if self._moments is not None and other._moments is not None:
+            self._moments.merge(other._moments)
+        if self._clipped is not None and other._clipped is not None:
+            self._clipped.merge(other._clipped)
+        self.count += other.count
+        self.cut += other.cut
+
     def stream(self) -> Iterator[int]:
         """All values, one at a time, in the order in which they are sent."""
         yield self.count

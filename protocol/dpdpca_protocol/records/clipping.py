@@ -40,6 +40,11 @@ class ClippedRows:
         self.count += len(lengths)
         self.squares += int(np.clip(lengths >> self._shift, 0, self._bound).sum())
 
+    def merge(self, other: "ClippedRows") -> None:
+        """Adds the sums over other rows, under the same clip norm."""
+        self.count += other.count
+        self.squares += other.squares
+
     @property
     def values(self) -> tuple[int, int]:
         """Both integers in the order in which they are sent."""

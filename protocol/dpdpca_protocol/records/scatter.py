@@ -50,10 +50,7 @@ class SecondMoments:
         """
         if z.ndim != 2 or z.shape[1] != self.encoded_features or z.dtype != np.int64:
             raise UsageError("bad-argument", f"records must be int64 with shape (n, {self.encoded_features})")
-        if (self.count + len(z)) * self.record_bound >= 2**62:
-            raise InputError(
-                "too-many-records", "there are more records than the manifest allows one owner to add up"
-            )
+        self._check_room(len(z))
         exact_rows = (2**53 - 1) // self.record_bound
         step = max(1, min(exact_rows or len(z), _CHUNK_VALUES // self.encoded_features))
         for start in range(0, len(z), step):
@@ -76,6 +73,15 @@ class SecondMoments:
         if self.clipped is not None:
             self.clipped.add(lengths)
 
+    def merge(self, other: "SecondMoments") -> None:
+        """Adds the sums over other records, under the same terms. Raises InputError like `add`."""
+        self._check_room(other.count)
+        self.count += other.count
+        self.sum += other.sum
+        self.second_moment += other.second_moment
+        if self.clipped is not None and other.clipped is not None:
+            self.clipped.merge(other.clipped)
+
     def to_bytes(self) -> bytes:
         """A unique encoding of the sums."""
         parts = (self.sum.astype(">i8"), self.second_moment.astype(">i8"), self._told().astype(">i8"))
@@ -96,6 +102,12 @@ class SecondMoments:
         """The values of `stream` as one array."""
         rows = (row[index:] for index, row in enumerate(self.second_moment))
         return np.concatenate((np.array([self.count], dtype=np.int64), self.sum, *rows, self._told()))
+
+    def _check_room(self, records: int) -> None:
+        if (self.count + records) * self.record_bound >= 2**62:
+            raise InputError(
+                "too-many-records", "there are more records than the manifest allows one owner to add up"
+            )
 
     def _told(self) -> NDArray[np.int64]:
         return np.array([] if self.clipped is None else self.clipped.values, dtype=np.int64)

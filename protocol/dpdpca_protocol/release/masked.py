@@ -116,20 +116,50 @@ class _Terms(Shared):
     pool: tuple[mpz, ...]
     workers: int
 
+    def __reduce__(self) -> tuple[Callable[..., "_Terms"], tuple[object, ...]]:
+        # Of fixed size, because whoever keeps calls may see their sizes.
+        width = _mask_bytes(self.layout)
+        mask = b"".join(b.to_bytes(width, "big", signed=True) for b in self.mask)
+        given = (self.public, self.layout, self.count, mask, self.packed_sums, self.pool, self.workers)
+        return _terms, given
+
     @property
     def mask_bits(self) -> int:
         """β′ with b in [−2^(β′−1), 2^(β′−1)) for all b."""
         return 1 + max(max(b, -b - 1).bit_length() for b in self.mask)
 
 
+def _terms(
+    public: PublicKey,
+    layout: BlockLayout,
+    count: int,
+    mask: bytes,
+    packed_sums: tuple[mpz, ...],
+    pool: tuple[mpz, ...],
+    workers: int,
+) -> _Terms:
+    width = _mask_bytes(layout)
+    parts = (mask[start : start + width] for start in range(0, len(mask), width))
+    values = tuple(int.from_bytes(part, "big", signed=True) for part in parts)
+    return _Terms(public, layout, count, values, packed_sums, pool, workers)
+
+
+def _mask_bytes(layout: BlockLayout) -> int:
+    """Enough for any mask, because a slot holds the product of two of its values."""
+    return layout.slot_bits // 8 + 1
+
+
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """The input for one row of T: E[v_i], E[R_{i,J}] for its blocks, the packed H, and residues if any."""
+    """The input for one row of T: E[v_i], E[R_{i,J}] for its blocks, the packed H, and residues if any.
+
+    H is in bytes of fixed length, because whoever keeps calls may see their sizes.
+    """
 
     index: int
     sum: mpz
     blocks: list[mpz]
-    noise: list[int]
+    noise: list[bytes]
     residues: list[mpz]
 
 
@@ -167,7 +197,8 @@ def _tasks(
         blocks = list(islice(remaining, len(columns)))
         if len(blocks) != len(columns):
             raise UsageError("wrong-shape", "the aggregate does not fit the layout")
-        noise = [pack(noise_row(i, part), layout.slot_bits) for part in columns]
+        packed = (pack(noise_row(i, part), layout.slot_bits) for part in columns)
+        noise = [value.to_bytes(terms.public.modulus_bytes + 1, "big", signed=True) for value in packed]
         rows.append(_Row(i, sums[i], blocks, noise, list(islice(residues, len(blocks)))))
         if sum(len(row.blocks) for row in rows) >= _TASK_CIPHERTEXTS:
             yield _Task(0, [], [], rows)
@@ -220,12 +251,12 @@ class _Maker:
         short = self._block_shape.digits([mask + self._half])
         blocks = zip(layout.blocks(row.index), row.noise, _each(row.blocks, row.residues), strict=True)
         for (block, columns), noise, (scatter, residue) in blocks:
-            width = len(columns)
+            width, added = len(columns), int.from_bytes(noise, "big", signed=True)
             if width not in offsets:
                 offsets[width] = shape.without_offset(tables, width, self._modulus)
             block_tables, block_offset = self._block(block)
             parts = [
-                [[self._plain(mask * self._packed_mask[block] + noise), offsets[width], block_offset]],
+                [[self._plain(mask * self._packed_mask[block] + added), offsets[width], block_offset]],
                 [[scatter] if bit else [] for bit in self._count_bits],
                 tables.steps(self._exponent(block, shape)),
                 block_tables.steps(short),

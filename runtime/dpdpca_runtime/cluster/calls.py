@@ -79,9 +79,9 @@ def open_outcome(token: bytes, sealed: bytes, carrier: Carrier, key: bytes) -> A
         opened = open_at_rest(sealed, key, _OUTCOME + token)
     except IntegrityError as error:
         raise _refused("a Dask worker gave an answer that cannot be opened") from error
-    error, ticket = pickle.loads(opened)  # noqa: S301 # sealed by a worker, which is trusted
-    if error is not None:
-        raise error
+    raised, ticket = pickle.loads(opened)  # noqa: S301 # sealed by a worker, which is trusted
+    if raised is not None:
+        raise raised
     return pickle.loads(carrier.get(ticket))  # noqa: S301 # the same
 
 

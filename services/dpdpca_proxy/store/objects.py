@@ -20,15 +20,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
-from urllib.parse import urlsplit
 
 from dpdpca_protocol.errors import IntegrityError, UnavailableError, UsageError
 from dpdpca_protocol.randomness import Randomness
-from dpdpca_protocol.wire.address import is_loopback
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.store.bucket import parse_bucket
 from dpdpca_proxy.store.credentials import credentials_from_file
 from dpdpca_proxy.store.files import FileStore
+from dpdpca_runtime.object_endpoint import given_endpoint, uses_http
 
 try:
     from obstore.exceptions import (
@@ -330,17 +329,5 @@ def reopened(address: str) -> ObjectStore:
 
 def _may_use_http(variables: Mapping[str, str]) -> bool:
     """Whether the endpoint may use plain http: on this machine, or if AWS_ALLOW_HTTP says so."""
-    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-    given = next((name for name in names if variables.get(name)), None)
-    if given is None:
-        return False
-    url = urlsplit(variables[given])
-    if url.scheme != "http":
-        return False
-    if is_loopback(url.hostname or "") or variables.get("AWS_ALLOW_HTTP", "").lower() == "true":
-        return True
-    raise UsageError(
-        "tls-required",
-        f"{given} is an address of object storage beyond this machine, without TLS",
-        "use https, or set AWS_ALLOW_HTTP=true if nobody else can read and write on the network in between",
-    )
+    endpoint = given_endpoint(variables)
+    return endpoint is not None and uses_http(endpoint)

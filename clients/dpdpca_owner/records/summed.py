@@ -1,0 +1,127 @@
+"""What some of an owner's records add up to: the sums of a study, and what the owner is told about them.
+
+The sums are exact integers, so the parts of a table can be summed one by one, anywhere, and then merged: the
+result is the same, bit for bit.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import accumulate
+
+from dpdpca_owner.records.fingerprint import RecordsFingerprint
+from dpdpca_owner.records.open import Part, batches_of, open_source
+from dpdpca_owner.records.source import DataLocation, RecordSource
+from dpdpca_owner.records.units import UnitCheck
+from dpdpca_protocol.errors import InputError
+from dpdpca_protocol.records.block_sums import BlockSums, new_sums
+from dpdpca_protocol.records.columns import Column
+from dpdpca_protocol.records.encoding import BatchReport, Integers, RecordEncoder
+from dpdpca_protocol.records.scatter import SecondMoments
+from dpdpca_protocol.terms.manifest import Manifest
+
+
+class SummedRecords:
+    """Running sums over the records of a table, or of a part of one.
+
+    Args:
+        manifest: opened and checked.
+        key: the key of this owner's ledger.
+        strict: refuse a value that does not fit its feature.
+        before: how many records of the table come before these.
+
+    Attributes:
+        sums: the exact integers of the study, without pairs.
+        report: how many records were read, dropped and clipped.
+        units: suspects that a feature is in another unit.
+        fingerprint: the ledger recognises the records by it.
+    """
+
+    def __init__(self, manifest: Manifest, key: bytes, *, strict: bool, before: int = 0) -> None:
+        self._manifest, self._before = manifest, before
+        self._encoder = RecordEncoder(manifest, strict=strict)
+        self.sums: SecondMoments | BlockSums = new_sums(manifest.figures)
+        self.report = BatchReport.empty(len(manifest.features))
+        self.units = UnitCheck(manifest.features, before)
+        self.fingerprint = RecordsFingerprint(key)
+
+    def add_all(self, source: RecordSource) -> Iterator[tuple[Mapping[str, Column], Integers]]:
+        """Reads and adds all records of `source`, and yields each batch as it was read and as it was encoded.
+
+        Raises:
+            InputError: columns do not fit the manifest, or there are too many records; if `strict`, also a
+                value that does not fit.
+        """
+        for columns in batches_of(source, self._manifest.features, self.fingerprint.add):
+            yield columns, self._add(columns)
+
+    def merge(self, following: "SummedRecords") -> None:
+        """Adds what was summed of the records that come next. Raises InputError: there are too many."""
+        self.report += following.report
+        self._check_room()
+        self.units.merge(following.units)
+        self.fingerprint.merge(following.fingerprint)
+        if isinstance(self.sums, SecondMoments):
+            assert isinstance(following.sums, SecondMoments)
+            self.sums.merge(following.sums)
+        else:
+            assert isinstance(following.sums, BlockSums)
+            self.sums.merge(following.sums)
+
+    def _add(self, columns: Mapping[str, Column]) -> Integers:
+        encoded = self._encoder.encode(columns, self._before + self.report.records)
+        self.report += encoded.report
+        self.units.add(columns)
+        self._check_room()
+        self.sums.add(encoded.z)
+        if isinstance(self.sums, SecondMoments):
+            self.sums.add_clipped(encoded.long)
+        return encoded.z
+
+    def _check_room(self) -> None:
+        most = self._manifest.max_records
+        if self.report.accepted > most:
+            raise InputError(
+                "too-many-records",
+                f"the data has more records than the {most} that the study allows in all",
+                "ask the data user for a study with a larger max_records",
+            )
+
+
+def sum_part(
+    location: DataLocation, manifest: Manifest, key: bytes, before: int = 0, *, strict: bool = False
+) -> SummedRecords:
+    """The sums over one part of a table, such as a Parquet file. A part may be empty.
+
+    The sums of all parts, merged in the order of the table, are those of the whole table. This does not hold
+    for a study that pairs records, because a pair may have its records in two parts.
+
+    Args:
+        location: the part.
+        manifest: opened and checked.
+        key: the key of this owner's ledger.
+        before: how many records are in the parts before this one. It decides which records the unit check
+            looks at, and the positions in errors.
+        strict: refuse a value that does not fit its feature.
+
+    Raises:
+        InputError: see `SummedRecords.add_all`.
+    """
+    summed = SummedRecords(manifest, key, strict=strict, before=before)
+    for _ in summed.add_all(open_source(location, manifest.features)):
+        pass
+    return summed
+
+
+PartCall = Callable[[], SummedRecords]
+"""Sums one part. It can be pickled, and called wherever the part can be read."""
+SumParts = Callable[[Sequence[PartCall]], Iterable[SummedRecords]]
+"""Makes these calls somewhere, and gives their results in the same order."""
+
+
+def part_calls(parts: Sequence[Part], manifest: Manifest, key: bytes, *, strict: bool) -> list[PartCall]:
+    """A call of `sum_part` for each part of a table."""
+    befores = accumulate((part.records for part in parts), initial=0)
+    return [
+        partial(sum_part, part.location, manifest, key, before, strict=strict)
+        for part, before in zip(parts, befores, strict=False)
+    ]
