@@ -124,7 +124,7 @@ def test_one_argument_names_the_base_of_every_stage_and_all_agree_on_its_default
     assert 'BASE_IMAGE = "python:3.11-slim-bookworm"' in test
 
 
-class _Overlay(yaml.SafeLoader):
+class _Overlay(yaml.SafeLoader):  # type: ignore[misc] # PyYAML has no types
     """Reads the tags with which an overlay replaces what is below it."""
 
 
