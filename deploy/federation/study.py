@@ -1,5 +1,7 @@
 """An application of the data user: has its service run the demo's studies: masked, joint and as a chain.
 
+Usage: study.py [masked] [joint] [chain]; without names all three, in this order.
+
 The joint study and the chain are blinded. The application knows the service's address and bearer token, and
 nothing else of the federation.
 """
@@ -9,7 +11,7 @@ import os
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dpdpca_cli.demo.drafts import drafts_of
@@ -58,14 +60,18 @@ def tell(service: ServiceClient, name: str, facts: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps({"name": name, "rounds": rounds} | {key: model[key] for key in SHOWN}) + "\n")
 
 
-def main() -> None:
+def main(names: Sequence[str]) -> None:
     draft = tomllib.loads(bundled_draft())
     drafts = drafts_of(draft, len(draft["participants"]))
+    studies = {
+        "masked": lambda: run_study(service, drafts.masked),
+        "joint": lambda: run_study(service, drafts.joint),
+        "chain": lambda: run_chain(service, drafts.chain),
+    }
     with ServiceClient(os.environ["SERVICE_URL"]) as service:
-        tell(service, "masked", run_study(service, drafts.masked))
-        tell(service, "joint", run_study(service, drafts.joint))
-        tell(service, "chain", run_chain(service, drafts.chain))
+        for name in names or studies:
+            tell(service, name, studies[name]())
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -1,11 +1,16 @@
-"""The compose file for real: engine, image, the three studies of the federation, a restart, the end."""
+"""The compose files for real: engine, images, the three studies of the federation, a restart, the end.
+
+Then the same federation with the overlay of deploy/scale.yml. Both are in one module, because they share an
+engine and most layers of the images.
+"""
 
 import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +21,8 @@ BASE_IMAGE = "python:3.11-slim-bookworm"
 OWNERS = ("owner-1", "owner-2", "owner-3")
 AGENTS = tuple(f"{owner}-agent" for owner in OWNERS)
 SERVICES = ("proxy", "user", *OWNERS, *AGENTS)
+SCALED = ("postgres", "store", "scheduler", "worker", "balancer", "proxy", "proxy-2")
+CLUSTER, SEAL_KEY = ["cluster/ca.pem", "cluster/tls.key", "cluster/tls.pem"], "cluster/seal.key"
 
 ENGINE_SECONDS = 600
 BUILD_SECONDS = 900
@@ -64,10 +71,12 @@ class Engine:
     Attributes:
         environment: what its client needs.
         inside: what runs a command where published ports can be reached.
+        files: the compose files.
     """
 
     environment: Mapping[str, str] = field(default_factory=dict)
     inside: tuple[str, ...] = ()
+    files: tuple[str, ...] = ("docker-compose.yml",)
 
     def run(self, *command: str, limit_seconds: float = COMMAND_SECONDS, check: bool = True) -> str:
         """What the command printed; its errors are shown where it fails."""
@@ -87,7 +96,8 @@ class Engine:
         return outcome.stdout
 
     def compose(self, *words: str, limit_seconds: float = COMMAND_SECONDS, check: bool = True) -> str:
-        return self.run("docker", "compose", *words, limit_seconds=limit_seconds, check=check)
+        files = [word for file in self.files for word in ("--file", file)]
+        return self.run("docker", "compose", *files, *words, limit_seconds=limit_seconds, check=check)
 
     def python(self, service: str, program: str, *words: str) -> str:
         """What `program` prints inside a service's container."""
@@ -205,20 +215,26 @@ def test_an_agent_ends_at_once_and_continues(
 
 
 def test_the_file_for_an_owner_is_one_that_compose_reads(engine: Engine) -> None:
-    engine.compose("--file", "deploy/owner-agent.yml", "config", "--quiet")
+    replace(engine, files=("deploy/owner-agent.yml",)).compose("config", "--quiet")
+
+
+def assert_few_rights(federation: Engine, services: Iterable[str]) -> None:
+    """The containers of these services are healthy and can do no more than they need."""
+    for service in services:
+        containers = federation.compose("ps", "--quiet", service).split()
+        assert containers, service
+        for facts in json.loads(federation.run("docker", "inspect", *containers)):
+            host = facts["HostConfig"]
+            assert facts["Config"]["User"] == "10001:10001", service
+            assert host["ReadonlyRootfs"], service
+            assert host["CapDrop"] == ["ALL"], service
+            assert "no-new-privileges:true" in host["SecurityOpt"], service
+            assert not host["Privileged"], service
+            assert facts["State"]["Health"]["Status"] == "healthy", service
 
 
 def test_containers_have_no_more_rights_than_they_need(federation: Engine) -> None:
-    for service in SERVICES:
-        container = federation.compose("ps", "--quiet", service).strip()
-        (facts,) = json.loads(federation.run("docker", "inspect", container))
-        host = facts["HostConfig"]
-        assert facts["Config"]["User"] == "10001:10001", service
-        assert host["ReadonlyRootfs"], service
-        assert host["CapDrop"] == ["ALL"], service
-        assert "no-new-privileges:true" in host["SecurityOpt"], service
-        assert not host["Privileged"], service
-        assert facts["State"]["Health"]["Status"] == "healthy", service
+    assert_few_rights(federation, SERVICES)
 
 
 def test_owners_reach_the_proxy_and_nothing_that_is_not_theirs(federation: Engine) -> None:
@@ -264,3 +280,144 @@ def test_release_survives_a_restart_of_the_proxy(
     federation.compose("restart", "--timeout", "20", "proxy")
     federation.compose("up", "--detach", "--no-recreate", "--wait", "proxy", limit_seconds=COMMAND_SECONDS)
     assert [federation.python("user", RELEASE_DIGEST, study) for study in studies] == before
+
+
+# The overlay
+
+LATE = "owner-3"
+"""The owner without which no study ends. Its agent starts when the test lets it."""
+SERVICE = ("--service", "https://user:8450")
+PUNCTUAL = tuple(agent for agent in AGENTS if not agent.startswith(LATE))
+
+SECRET_FILES = r"""
+import re, stat
+from contextlib import suppress
+from pathlib import Path
+secrets, shown = Path("/run/dpdpca/secrets"), b""
+for what in ("cmdline", "environ"):
+    for path in Path("/proc").glob(f"[0-9]*/{what}"):
+        with suppress(PermissionError):  # a proxy shows nothing
+            shown += path.read_bytes()
+for path in sorted(path for path in secrets.rglob("*") if path.is_file()):
+    facts = path.stat()
+    assert (stat.S_IMODE(facts.st_mode), facts.st_uid) == (0o600, 10001), path
+    words = re.split(rb"[:\s\"]", path.read_bytes())
+    assert not any(len(word) > 16 and word in shown for word in words), path
+    print(path.relative_to(secrets))
+"""
+"""Names of the files with secrets; fails if a process shows one of them, or if somebody else may read it."""
+
+TASKS = """
+from distributed import Client, Security
+folder = "/run/dpdpca/secrets/cluster"
+tls = Security(
+    tls_ca_file=f"{folder}/ca.pem",
+    tls_client_cert=f"{folder}/tls.pem",
+    tls_client_key=f"{folder}/tls.key",
+    require_encryption=True,
+)
+
+def steps(dask_scheduler):
+    return dask_scheduler.transition_counter
+
+with Client("tls://scheduler:8786", security=tls) as client:
+    print(client.run_on_scheduler(steps))
+"""
+"""How many steps the calls to the Dask cluster have made."""
+
+
+def await_log(engine: Engine, service: str, line: str) -> None:
+    deadline = time.monotonic() + STUDY_SECONDS
+    while line not in engine.compose("logs", "--no-log-prefix", service):
+        assert time.monotonic() < deadline, f"{service} never said {line!r}"
+        time.sleep(1)
+
+
+@pytest.fixture(scope="module")
+def scaled(engine: Engine) -> Iterator[Engine]:
+    """The federation with the overlay, in place of the one before, which has the same names and ports."""
+    engine.compose("down", "--volumes", "--remove-orphans", "--timeout", "20", check=False)
+    overlay = replace(engine, files=(*engine.files, "deploy/scale.yml"))
+    try:
+        overlay.compose("create", "--build", limit_seconds=BUILD_SECONDS)
+        overlay.compose("up", "--detach", "--wait", "user", LATE, *PUNCTUAL, limit_seconds=BUILD_SECONDS)
+        yield overlay
+    except BaseException:
+        print(overlay.compose("ps", "--all", check=False))
+        print(overlay.compose("logs", "--tail", "60", check=False)[-30_000:])
+        raise
+    finally:
+        overlay.compose("down", "--volumes", "--timeout", "20")
+
+
+@pytest.fixture(scope="module")
+def survivor(scaled: Engine) -> dict[str, object]:
+    """The model of a masked study in which one proxy was killed and the database restarted."""
+    container = scaled.compose("run", "--detach", "--no-deps", "study", "masked").split()[-1]
+    for agent in PUNCTUAL:
+        await_log(scaled, agent, "dpdpca: joined '")
+    scaled.compose("kill", "proxy")  # as a machine that fails; nothing starts it again
+    scaled.compose("up", "--detach", "--no-deps", f"{LATE}-agent")
+    scaled.compose("restart", "--timeout", "20", "postgres")
+    status = scaled.run("docker", "wait", container, limit_seconds=STUDY_SECONDS).strip()
+    printed = scaled.run("docker", "logs", container)
+    assert status == "0", scaled.compose("logs", "--tail", "40", check=False)[-20_000:]
+    (model,) = [json.loads(line) for line in printed.splitlines()]
+    assert isinstance(model, dict)
+    return model
+
+
+def test_services_of_the_overlay_have_no_more_rights_than_they_need(scaled: Engine) -> None:
+    assert_few_rights(scaled, (*SCALED, "user", LATE))
+
+
+def test_secrets_are_in_files_of_those_who_need_them_and_nowhere_else(scaled: Engine) -> None:
+    expected = {
+        "postgres": ["password", "tls.key", "tls.pem"],
+        "store": ["s3.json", "tls.key", "tls.pem"],
+        "balancer": ["tls.key", "tls.pem"],
+        "scheduler": CLUSTER,
+        "worker": [*CLUSTER[:1], SEAL_KEY, *CLUSTER[1:], "s3-credentials"],
+        "proxy": [*CLUSTER[:1], SEAL_KEY, *CLUSTER[1:], "pgpass", "s3-credentials", "tls.key", "tls.pem"],
+    }
+    for service, files in expected.items():
+        assert scaled.python(service, SECRET_FILES).split() == files, service
+
+
+def test_owners_reach_the_balancer_and_nothing_behind_it(scaled: Engine) -> None:
+    assert scaled.python(LATE, CAN_CONNECT, "proxy", "8440") == "yes"  # the balancer
+    places = {"postgres": 5432, "store": 8333, "scheduler": 8786, "proxy-1": 8440, "operator": 8441}
+    for host, port in places.items():
+        assert scaled.python(LATE, CAN_CONNECT, host, str(port)) == "no", host
+        near = "balancer" if host.startswith("proxy") else "proxy"
+        assert scaled.python(near, CAN_CONNECT, host, str(port)) == "yes", host
+
+
+def test_a_study_survives_a_killed_proxy_and_a_restart_of_the_database(
+    scaled: Engine, survivor: dict[str, object]
+) -> None:
+    """The number of records comes out of the same sum of ciphertexts as everything else, without noise."""
+    assert survivor["records"] == 20_000
+    assert int(str(survivor["trusted_components"])) >= 1
+    study = str(survivor["study"])
+    said = scaled.compose("exec", "-T", "user", "dpdpca", "user", "verify", study, "--json", *SERVICE)
+    assert json.loads(said)["verified"] is True
+    said = scaled.compose("exec", "-T", "proxy-2", "dpdpca", "proxy", "audit", study, "--json")
+    assert json.loads(said)["holds"] is True
+    running = scaled.compose("ps", "--services", "--status", "running").split()
+    assert {*SCALED} - {*running} == {"proxy"}
+
+
+def test_facts_are_in_postgresql_files_in_the_store_and_work_is_on_the_cluster(
+    scaled: Engine, survivor: dict[str, object]
+) -> None:
+    assert survivor  # the study has ended
+    files = scaled.compose("exec", "-T", "proxy-2", "find", "/var/lib/dpdpca", "-type", "f").split()
+    assert "/var/lib/dpdpca/identity.pem" in files
+    assert not [file for file in files if "sqlite" in file or "/studies/" in file]
+    listed = scaled.compose("exec", "-T", "store", "sh", "-c", "echo 's3.bucket.list' | weed shell")
+    assert "studies" in listed
+    assert int(scaled.python("proxy-2", TASKS)) > 0
+    asked = "SELECT count(*) FROM studies"
+    psql = ("psql", "--host=/tmp", "--username=dpdpca", "--dbname=proxy", "--tuples-only", "--command", asked)
+    assert scaled.compose("exec", "-T", "postgres", *psql).strip() == "1"

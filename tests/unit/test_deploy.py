@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import typer
+import yaml
 
 from dpdpca_owner.commands.app import app as owner_app
 from dpdpca_proxy.settings import Settings
@@ -105,13 +106,49 @@ def test_the_reverse_proxy_speaks_to_where_the_proxy_listens(
     assert set(targets) == {f"{settings.host}:{settings.port}"}
 
 
-def test_one_argument_names_the_base_of_every_stage_and_all_agree_on_its_default() -> None:
-    lines = (DEPLOY / "Dockerfile").read_text().splitlines()
+@pytest.mark.parametrize(
+    ("dockerfile", "compose"),
+    [("Dockerfile", "../docker-compose.yml"), ("scale/Dockerfile", "scale.yml")],
+)
+def test_one_argument_names_the_base_of_every_stage_and_all_agree_on_its_default(
+    dockerfile: str, compose: str
+) -> None:
+    lines = (DEPLOY / dockerfile).read_text().splitlines()
+    stages = {words[3] for words in map(str.split, lines) if words[:1] == ["FROM"] and len(words) == 4}
     bases = [line.split()[1] for line in lines if line.startswith("FROM ")]
-    assert bases == ["${BASE}"] * 2
+    assert {base for base in bases if base not in stages} == {"${BASE}"}
     default = "ARG BASE=python:3.11-slim-bookworm"
     assert lines.index(default) < next(at for at, line in enumerate(lines) if line.startswith("FROM "))
-    compose = (DEPLOY.parent / "docker-compose.yml").read_text()
-    assert "BASE: ${BASE_IMAGE:-python:3.11-slim-bookworm}" in compose
+    assert "BASE: ${BASE_IMAGE:-python:3.11-slim-bookworm}" in (DEPLOY / compose).read_text()
     test = (DEPLOY.parent / "tests" / "system" / "test_compose.py").read_text()
     assert 'BASE_IMAGE = "python:3.11-slim-bookworm"' in test
+
+
+class _Overlay(yaml.SafeLoader):  # type: ignore[misc] # PyYAML has no types
+    """Reads the tags with which an overlay replaces what is below it."""
+
+
+_Overlay.add_multi_constructor("!", lambda loader, suffix, node: None)
+
+
+def test_the_overlay_gives_both_proxies_settings_that_they_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services = yaml.load((DEPLOY / "scale.yml").read_text(), _Overlay)["services"]
+    below = yaml.safe_load((DEPLOY.parent / "docker-compose.yml").read_text())["services"]
+    first = below["proxy"]["environment"] | services["proxy"]["environment"]
+    second = services["proxy-2"]["environment"]
+    assert {name for name in first if first[name] != second.get(name)} == {"DPDPCA_PROXY_OPERATOR_HOST"}
+    ours = {name: value for name, value in first.items() if name.startswith("DPDPCA_PROXY_")}
+    assert {name.removeprefix("DPDPCA_PROXY_").lower() for name in ours} <= set(Settings.model_fields)
+    for name, value in ours.items():
+        monkeypatch.setenv(name, value)
+    Settings(home=tmp_path).check_listener()  # type: ignore[call-arg] # the rest has defaults
+
+
+def test_the_balancer_of_the_overlay_speaks_to_both_proxies() -> None:
+    services = yaml.load((DEPLOY / "scale.yml").read_text(), _Overlay)["services"]
+    caddy = (DEPLOY / "scale" / "Caddyfile").read_text()
+    (targets,) = re.findall(r"reverse_proxy (.*) \{", caddy)
+    checked = [services[name]["healthcheck"]["test"][-1] for name in ("proxy", "proxy-2")]
+    assert [f"{target}/readyz" for target in targets.split()] == checked
