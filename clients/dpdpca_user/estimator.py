@@ -18,6 +18,7 @@ from dpdpca_protocol.result.components import Components, Floats
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_user.results.correlation import CorrelationComponents, correlation_components
 from dpdpca_user.results.model import Model
+from dpdpca_user.results.moments import Moments
 from dpdpca_user.results.reliability import Reliability
 from dpdpca_user.results.tables import is_table, numeric_matrix, rows_of_table
 
@@ -63,6 +64,9 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         unclipped_total_variance_, unclipped_total_variance_deviation_: the total before clipping.
         total_variance_: total over all features, as released: unbiased, and possibly negative if noise
             dominates.
+        loadings_, loadings_std_: (k̂, d) loadings of the components above their noise edges, in the study's
+            metric, and the standard deviations of their noise; absent for older model files.
+        mean_std_: (d,) standard deviations of the noise in `mean_`; absent where `mean_` is.
         privacy_: ε, δ, relation, mechanism and study.
         n_samples_: N, the number of records; in a study of pairs, the number of pairs.
 
@@ -79,6 +83,7 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         k: int | None,
         privacy: dict[str, Any],
         reliability: Reliability | None,
+        moments: Moments | None,
         metric: str,
     ) -> None:
         found = _standardised(components, reliability, metric)
@@ -123,7 +128,48 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self.center_ = components.origin
         if components.mean is not None:
             self.mean_ = components.mean
+        self._moments = moments
+        if moments is not None:
+            self.loadings_, self.loadings_std_ = moments.loadings()
+            if components.mean is not None:
+                self.mean_std_ = moments.means().deviations
         self.privacy_ = privacy
+
+    def get_covariance(self, remove_noise: bool = True, positive: bool = False) -> Floats:
+        """(d, d) covariances of the encoded features, in products of original units.
+
+        Args:
+            remove_noise: whether the noise is removed as far as possible; variances stay as released.
+            positive: whether the table is made positive semidefinite.
+
+        Raises:
+            ConflictError: `components-missing`, the noise is to stay, but not all components are known.
+        """
+        return self._known_moments().covariance(remove_noise, positive).values
+
+    def get_covariance_std(self, remove_noise: bool = True, positive: bool = False) -> Floats:
+        """(d, d) standard deviations of the noise in the released covariances; arguments as for
+        `get_covariance`."""
+        return self._known_moments().covariance(remove_noise, positive).deviations
+
+    def get_correlation(self, remove_noise: bool = True, positive: bool = False) -> Floats:
+        """(d, d) correlations of the encoded features; NaN where noise hides a variance. Arguments as for
+        `get_covariance`."""
+        return self._known_moments().correlation(remove_noise, positive).values
+
+    def get_correlation_std(self, remove_noise: bool = True, positive: bool = False) -> Floats:
+        """(d, d) standard deviations of the noise in the correlations; arguments as for `get_covariance`."""
+        return self._known_moments().correlation(remove_noise, positive).deviations
+
+    def _known_moments(self) -> Moments:
+        check_is_fitted(self)
+        if self._moments is None:
+            raise ParameterError(
+                "bad-argument",
+                "this model file is too old for tables: it lacks the reliability figures",
+                "fetch the model again",
+            )
+        return self._moments
 
     def transform(self, X: Any) -> Floats:
         """Project (n, d) rows in original units to (n, k) scores.
@@ -295,7 +341,10 @@ class FederatedPCA(NoisyPCA):
         return self
 
     def _adopt_model(self, model: Model) -> None:
-        self._adopt(model.components, self.n_components, model.privacy, model.reliability, self.metric)
+        moments = None if model.reliability is None else model.moments
+        self._adopt(
+            model.components, self.n_components, model.privacy, model.reliability, moments, self.metric
+        )
         self.model_ = model
         self.study_ = model.study.hex()
         self.n_features_in_ = len(model.components.space.names)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from dpdpca_protocol.wire.signing import Statement
     from dpdpca_runtime.http.client import ProxyClient
 
+_FORMATS = "CSV, Parquet or .npz, by the file's name."
+
 app = typer.Typer(help="Create studies as a data user, and get their components.", no_args_is_help=True)
 app.add_typer(study_app, name="study")
 
@@ -161,23 +163,53 @@ def result(
     publish: Annotated[
         bool, typer.Option("--publish", help="Send the components to the owners, sealed to their keys.")
     ] = False,
+    covariance: Annotated[
+        Path | None, typer.Option(help=f"Write the covariances to this file. {_FORMATS}")
+    ] = None,
+    correlation: Annotated[
+        Path | None, typer.Option(help=f"Write the correlations to this file. {_FORMATS}")
+    ] = None,
+    mean: Annotated[Path | None, typer.Option(help=f"Write the means to this file. {_FORMATS}")] = None,
+    keep_noise: Annotated[
+        bool, typer.Option("--keep-noise", help="Leave the noise in covariances and correlations.")
+    ] = False,
+    positive: Annotated[
+        bool, typer.Option("--positive", help="Make covariances and correlations positive semidefinite.")
+    ] = False,
     service: Service = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a result: variances, noise edge and privacy guarantee; for a pre-study, its numbers."""
+    """Show a result: variances, noise edge and privacy guarantee; for a pre-study, its numbers.
+
+    The tables cost no further privacy. Each figure has the standard deviation of its noise beside it.
+    """
     from dpdpca_protocol.study import ReleaseKind
 
+    tables = {"covariance": covariance, "correlation": correlation, "mean": mean}
+    wanted = {name: path for name, path in tables.items() if path is not None}
+    if wanted:
+        from dpdpca_user.results.moment_files import check_ending
+
+        for path in wanted.values():
+            check_ending(path)
     with open_client(service, home) as client:
-        if not ReleaseKind(client.study(study)["release"]).has_components and not publish:
+        has_components = ReleaseKind(client.study(study)["release"]).has_components
+        if not has_components and not publish and not wanted:
             numbers = client.result(study)
             _show_pre_study(numbers, out, as_json)
             return
         facts = client.model(study)
+        file = client.model_file(study) if out is not None or wanted else b""
         if out is not None:
             from dpdpca_runtime.files import write_private
 
-            write_private(out, client.model_file(study))
+            write_private(out, file)
+        written = []
+        if wanted:
+            from dpdpca_user.commands.tables import write_tables
+
+            written = write_tables(file, wanted, remove_noise=not keep_noise, positive=positive)
         if publish:
             client.publish(study)
     if as_json:
@@ -205,6 +237,8 @@ def result(
         typer.echo(line)
     if out is not None:
         typer.echo(f"the model is in {out}")
+    for line in written:
+        typer.echo(line)
 
 
 def _show_pre_study(numbers: dict[str, Any], out: Path | None, as_json: bool) -> None:

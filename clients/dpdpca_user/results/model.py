@@ -9,12 +9,12 @@ import json
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
-from dpdpca_protocol.errors import DpdpcaError, MessageError
+from dpdpca_protocol.errors import ConflictError, DpdpcaError, MessageError
 from dpdpca_protocol.result.components import Components, EncodedSpace
 from dpdpca_protocol.result.publication import encode_components, parse_components
 from dpdpca_protocol.terms.manifest import Manifest
@@ -24,6 +24,7 @@ from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.canonical import check_growth
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_user.results.correlation import CorrelationComponents, correlation_components
+from dpdpca_user.results.moments import Moments
 from dpdpca_user.results.reliability import CLIPPING_IS_NOT_SEEN, Reliability
 
 MODEL_FORMAT = 1
@@ -219,6 +220,27 @@ class Model:
         if self.reliability is None:
             return None
         return correlation_components(self.components, self.reliability)
+
+    @property
+    def moments(self) -> Moments:
+        """What the release says about covariances, correlations and means.
+
+        Raises:
+            ConflictError: `model-too-old`, the model has no reliability figures.
+        """
+        if self.reliability is None:
+            raise ConflictError(
+                "model-too-old",
+                "this model was made before variances were kept, so it has no covariances",
+                "fit the components again",
+            )
+        figures = self.manifest.figures
+        return Moments.of(
+            self.components,
+            self.reliability,
+            replace(figures, draws=2) if self.has_second_noise else figures,
+            len(self.provenance.owners),
+        )
 
     def facts(self) -> dict[str, Any]:
         """The model as plain JSON: the answer of `GET /v1/models/{id}`."""

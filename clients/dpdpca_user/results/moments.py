@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.errors import ConflictError
 from dpdpca_protocol.result.components import Components, Floats
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_user.results.clipping import ClippingFigures
@@ -56,6 +56,11 @@ class MomentTable:
     in_noise: NDArray[np.bool_]
     kept: float
     factor: float = 1.0
+
+    @property
+    def hidden_count(self) -> int:
+        """How many figures on and above the diagonal cannot be told from noise."""
+        return int(np.triu(self.in_noise).sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +147,7 @@ class Moments:
                 semidefinite. Without noise to remove, few tables need that.
 
         Raises:
-            UsageError: `components-missing`, the noise is to stay, but the model has not all d components.
+            ConflictError: `components-missing`, the noise is to stay, but the model has not all d components.
         """
         matrix, kept = self._matrix(remove_noise)
         if positive:
@@ -171,7 +176,7 @@ class Moments:
             remove_noise, positive: as for `covariance`. A semidefinite table again has ones on its diagonal.
 
         Raises:
-            UsageError: `components-missing`, as for `covariance`.
+            ConflictError: `components-missing`, as for `covariance`.
 
         Source: the deviations follow from the first derivatives of rᵢⱼ = Cᵢⱼ/√(Cᵢᵢ Cⱼⱼ), with the exact
             covariances of the noise on the three.
@@ -203,11 +208,11 @@ class Moments:
         """(d,) private means in original units.
 
         Raises:
-            UsageError: `no-mean`, the release has none.
+            ConflictError: `no-mean`, the release has none.
         """
         components = self.components
         if components.mean is None:
-            raise UsageError(
+            raise ConflictError(
                 "no-mean",
                 "this release has no mean: a masked study hides it, and a study of pairs does not need it",
                 "use a joint study",
@@ -239,13 +244,13 @@ class Moments:
         is_complete = components.component_count == d
         if not remove_noise:
             if not is_complete:
-                raise UsageError(
+                raise ConflictError(
                     "components-missing",
                     f"the model has only {components.component_count} of {d} components, so its covariances "
                     "are known without noise only",
                     "remove the noise",
                 )
-            return (components.vectors.T * components.eigenvalues) @ components.vectors, 1.0
+            return _symmetric((components.vectors.T * components.eigenvalues) @ components.vectors), 1.0
         k = components.trusted_count
         leading = (components.vectors[:k].T * components.captured[:k]) @ components.vectors[:k]
         kept = 0.0
@@ -257,7 +262,7 @@ class Moments:
         elif k == d:
             kept = 1.0
         np.fill_diagonal(leading, self.variances)
-        return leading, kept
+        return _symmetric(leading), kept
 
     def _kept(self, size: float, vectors: Floats) -> float:
         """The factor that gives entries of this sum of squares the least expected error.
@@ -310,7 +315,12 @@ def _bound(d: int) -> float:
 def _semidefinite(matrix: Floats) -> Floats:
     """The nearest positive semidefinite matrix in the sum of squares."""
     values, columns = np.linalg.eigh(matrix)
-    return np.asarray((columns * np.maximum(values, 0.0)) @ columns.T)
+    return _symmetric((columns * np.maximum(values, 0.0)) @ columns.T)
+
+
+def _symmetric(matrix: Floats) -> Floats:
+    """Removes what rounding did to the symmetry, which solvers of equations rely on."""
+    return np.asarray((matrix + matrix.T) / 2)
 
 
 def _with_unit_diagonal(matrix: Floats) -> Floats:

@@ -422,6 +422,21 @@ def test_a_finished_study_is_shown_saved_and_verified(
     assert len(json.loads(run("verify", study, "--json")[1])["verified"]) == 9
 
 
+def test_tables_of_a_finished_study_are_written(run: Run, finished: tuple[UserWorld, str]) -> None:
+    _, study = finished
+    files = ("--covariance", "c.csv", "--correlation", "r.npz", "--mean", "m.parquet")
+    status, out, _ = run("result", study, *files)
+    assert status == 0
+    assert "the covariances are in c.csv; " in out
+    assert "of 6 figures cannot be told from noise" in out
+    assert "the means are in m.parquet\n" in out
+    assert all(Path(name).stat().st_mode & 0o777 == 0o600 for name in files[1::2])
+    assert len(Path("c.csv").read_text().splitlines()) == 10
+    status, _, err = run("result", study, "--covariance", "d.csv", "--mean", "m.xls")
+    assert (status, "let the name end with .csv" in err) == (2, True)
+    assert not Path("d.csv").exists()
+
+
 def test_titles_from_strangers_stay_text(run: Run, finished: tuple[UserWorld, str]) -> None:
     _, study = finished
     out: Any = run("result", study)[1]
