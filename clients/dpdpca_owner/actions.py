@@ -19,7 +19,14 @@ from dpdpca_owner.consent import ConsentSheet
 from dpdpca_owner.dry_run import DryRun
 from dpdpca_owner.home import Owner, OwnerHome
 from dpdpca_owner.policy import Policy
-from dpdpca_owner.projection import open_components, project, record_count, save_model
+from dpdpca_owner.projection import (
+    Projected,
+    Wanted,
+    open_components,
+    project,
+    record_count,
+    save_model,
+)
 from dpdpca_owner.records.contribution import Contribution, read_contribution
 from dpdpca_owner.records.source import DataLocation, Reading
 from dpdpca_owner.sample_share import check_sample_folder, write_sample
@@ -468,10 +475,12 @@ def components(desk: Desk, address: StudyAddress, out: Path | None = None) -> tu
     return found, records
 
 
-def transform(desk: Desk, address: StudyAddress, location: DataLocation, out: Path) -> int:
+def transform(
+    desk: Desk, address: StudyAddress, location: DataLocation, out: Path, wanted: Wanted
+) -> Projected:
     """Write the scores of this owner's records; only the request for components leaves the machine."""
     found, manifest = _published(desk, address)
-    return project(_as_joined(desk, manifest.study_id, location), manifest, found, out)
+    return project(_as_joined(desk, manifest.study_id, location), manifest, found, out, wanted)
 
 
 def _published(desk: Desk, address: StudyAddress) -> tuple[Components, Manifest]:

@@ -1,6 +1,6 @@
 """`FederatedPCA`: a finished study as a scikit-learn transformer."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, time, timedelta
 from fractions import Fraction
@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.records.columns import kind_of, wrong_kind
 from dpdpca_protocol.result.components import Components, Floats
+from dpdpca_protocol.result.outliers import OutlierScores
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_user.results.correlation import CorrelationComponents, correlation_components
 from dpdpca_user.results.model import Model
@@ -128,7 +129,7 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self.center_ = components.origin
         if components.mean is not None:
             self.mean_ = components.mean
-        self._moments = moments
+        self._released, self._moments = components, moments
         if moments is not None:
             self.loadings_, self.loadings_std_ = moments.loadings()
             if components.mean is not None:
@@ -180,6 +181,42 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         check_is_fitted(self)
         with np.errstate(over="ignore", invalid="ignore"):
             return _finite(((self._rows(X) - self.center_) / self.scale_) @ self.components_.T)
+
+    def score_t2(self, X: Any) -> Floats:
+        """(n,) Hotelling's T² of each row: how unusual it is within the components.
+
+        A row has the same score alone as in a table. `outlier_scores_` has the limits and the contributions
+        of the features.
+
+        Raises:
+            ConflictError: `no-mean` or `nothing-above-noise`, the release allows no outlier scores.
+            ValueError: as for `transform`.
+        """
+        return self._outlier_score(X, OutlierScores.t2)
+
+    def score_spe(self, X: Any) -> Floats:
+        """(n,) squared prediction error of each row: how far it lies outside the components, in the study's
+        metric. Raises as for `score_t2`."""
+        return self._outlier_score(X, OutlierScores.spe)
+
+    @property
+    def outlier_scores_(self) -> OutlierScores:
+        """Limits of T² and SPE, what each feature adds to them, and warnings; from components that are
+        predicted to be near the true ones, at most `n_components`.
+
+        Raises:
+            ConflictError: as for `score_t2`.
+        """
+        check_is_fitted(self)
+        found = OutlierScores.of(self._released)
+        return (
+            found if found.k <= self.n_components_ else OutlierScores.of(self._released, self.n_components_)
+        )
+
+    def _outlier_score(self, X: Any, score: Callable[[OutlierScores, Floats], Floats]) -> Floats:
+        outliers = self.outlier_scores_
+        with np.errstate(over="ignore", invalid="ignore"):
+            return _finite(score(outliers, self._rows(X)))
 
     def inverse_transform(self, X: Any) -> Floats:
         """Map (n, k) scores back to (n, d) rows in original units."""
