@@ -138,6 +138,11 @@ class Moments:
             clipping=reliability.clipping,
         )
 
+    @property
+    def known_variances(self) -> NDArray[np.bool_]:
+        """(d,) whether the variance of a feature is far enough above its noise to divide by."""
+        return np.asarray(self.variances > _FLOOR * self._noise_deviations())
+
     def covariance(self, remove_noise: bool = True, positive: bool = False) -> MomentTable:
         """(d, d) covariances of the encoded features, in products of original units.
 
@@ -182,7 +187,7 @@ class Moments:
             covariances of the noise on the three.
         """
         matrix, kept = self._matrix(remove_noise)
-        known = self.variances > _FLOOR * self._noise_deviations()
+        known = self.known_variances
         root = np.sqrt(np.where(known, self.variances, 1.0))
         both = np.outer(known, known)
         values = np.clip(matrix / np.outer(root, root), -1.0, 1.0)
