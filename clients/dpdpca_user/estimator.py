@@ -1,6 +1,6 @@
 """`FederatedPCA`: a finished study as a scikit-learn transformer."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, time, timedelta
 from fractions import Fraction
@@ -13,10 +13,12 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from dpdpca_protocol.errors import InputError, UsageError
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.records.columns import kind_of, wrong_kind
 from dpdpca_protocol.result.components import Components, Floats
 from dpdpca_protocol.result.outliers import OutlierScores
 from dpdpca_protocol.terms.features import Feature
+from dpdpca_user.results.combined import combine
 from dpdpca_user.results.correlation import CorrelationComponents, correlation_components
 from dpdpca_user.results.model import Model
 from dpdpca_user.results.moments import Moments
@@ -358,6 +360,28 @@ class FederatedPCA(NoisyPCA):
         """A fitted estimator from a model file, without a service."""
         estimator = cls(n_components=n_components, metric=metric)
         estimator._adopt_model(Model.from_bytes(Path(path).read_bytes()))
+        return estimator
+
+    @classmethod
+    def from_models(
+        cls, paths: Iterable[str | Path], n_components: int | None = None, metric: str = "study"
+    ) -> Self:
+        """A fitted estimator from the model files of several studies on disjoint records.
+
+        The releases are added up, so the terms of the studies must agree. `combination_` is the result, and
+        its `claim` says what it rests on.
+
+        Raises:
+            ConflictError: `cannot-combine`, the message names the member that differs.
+        """
+        estimator = cls(n_components=n_components, metric=metric)
+        models = [Model.from_bytes(Path(path).read_bytes()) for path in paths]
+        found = estimator.combination_ = combine(models, OS_RANDOMNESS)
+        estimator._adopt(
+            found.components, n_components, {"claim": found.claim}, found.reliability, found.moments, metric
+        )
+        estimator.model_ = models[0]
+        estimator.n_features_in_ = len(found.components.space.names)
         return estimator
 
     def fit(self, X: Any = None, y: Any = None) -> Self:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpdpca_protocol.errors import AuthenticationError, NotAllowedError, PolicyError
+from dpdpca_protocol.errors import AuthenticationError, NotAllowedError, PolicyError, UsageError
 from dpdpca_runtime.command_options import AsJson, AskPassphrase, CaFile, InvitationFile, KeyUnseen, ProxyUrl
 from dpdpca_runtime.text import for_terminal
 from dpdpca_user.commands.parts import (
@@ -176,6 +176,14 @@ def result(
     positive: Annotated[
         bool, typer.Option("--positive", help="Make covariances and correlations positive semidefinite.")
     ] = False,
+    others: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--combine",
+            metavar="STUDY",
+            help="Add the release of this study, whose records are others; give it for each further study.",
+        ),
+    ] = None,
     service: Service = None,
     home: Home = None,
     as_json: AsJson = False,
@@ -193,6 +201,17 @@ def result(
 
         for path in wanted.values():
             check_ending(path)
+    if others:
+        from dpdpca_user.commands.combining import show_combination
+
+        if publish:
+            raise UsageError(
+                "bad-option", "a combined result cannot be published", "publish each study by itself"
+            )
+        with open_client(service, home) as client:
+            files = [client.model_file(each) for each in (study, *others)]
+        show_combination(files, wanted, out, as_json, remove_noise=not keep_noise, positive=positive)
+        return
     with open_client(service, home) as client:
         has_components = ReleaseKind(client.study(study)["release"]).has_components
         if not has_components and not publish and not wanted:
@@ -208,8 +227,10 @@ def result(
         written = []
         if wanted:
             from dpdpca_user.commands.tables import write_tables
+            from dpdpca_user.results.model import Model
 
-            written = write_tables(file, wanted, remove_noise=not keep_noise, positive=positive)
+            moments = Model.from_bytes(file).moments
+            written = write_tables(moments, wanted, remove_noise=not keep_noise, positive=positive)
         if publish:
             client.publish(study)
     if as_json:

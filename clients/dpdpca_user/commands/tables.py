@@ -3,25 +3,23 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from dpdpca_user.results.model import Model
 from dpdpca_user.results.moment_files import save_moments
-from dpdpca_user.results.moments import MeanTable, MomentTable
+from dpdpca_user.results.moments import MeanTable, Moments, MomentTable
 
 
 def write_tables(
-    model_file: bytes, wanted: Mapping[str, Path], *, remove_noise: bool, positive: bool
+    moments: Moments, wanted: Mapping[str, Path], *, remove_noise: bool, positive: bool
 ) -> list[str]:
-    """Write tables of a model, and say what is where.
+    """Write tables of a result, and say what is where.
 
     Args:
-        model_file: the `.npz` file of the model.
+        moments: of the result.
         wanted: files by the name of their table: covariance, correlation or mean.
         remove_noise, positive: as for `Moments.covariance`.
 
     Raises:
         ConflictError: the release has no means, or too few components are known. Nothing is written then.
     """
-    moments = Model.from_bytes(model_file).moments
     make: dict[str, Callable[[], MomentTable | MeanTable]] = {
         "covariance": lambda: moments.covariance(remove_noise, positive),
         "correlation": lambda: moments.correlation(remove_noise, positive),

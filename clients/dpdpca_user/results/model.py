@@ -17,6 +17,7 @@ import numpy as np
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, MessageError
 from dpdpca_protocol.result.components import Components, EncodedSpace
 from dpdpca_protocol.result.publication import encode_components, parse_components
+from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements, result_guarantee
@@ -222,6 +223,12 @@ class Model:
         return correlation_components(self.components, self.reliability)
 
     @property
+    def released_figures(self) -> Figures:
+        """The figures of the manifest, with all draws of noise that the model contains."""
+        figures = self.manifest.figures
+        return replace(figures, draws=2) if self.has_second_noise else figures
+
+    @property
     def moments(self) -> Moments:
         """What the release says about covariances, correlations and means.
 
@@ -234,13 +241,8 @@ class Model:
                 "this model was made before variances were kept, so it has no covariances",
                 "fit the components again",
             )
-        figures = self.manifest.figures
-        return Moments.of(
-            self.components,
-            self.reliability,
-            replace(figures, draws=2) if self.has_second_noise else figures,
-            len(self.provenance.owners),
-        )
+        owners = len(self.provenance.owners)
+        return Moments.of(self.components, self.reliability, self.released_figures, owners)
 
     def facts(self) -> dict[str, Any]:
         """The model as plain JSON: the answer of `GET /v1/models/{id}`."""
