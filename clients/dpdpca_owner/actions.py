@@ -17,6 +17,7 @@ from dpdpca_owner.accounts.spending import check_data_set, check_own, foresee
 from dpdpca_owner.blinding import check_not_recovered
 from dpdpca_owner.consent import ConsentSheet
 from dpdpca_owner.dry_run import DryRun
+from dpdpca_owner.extensions import check_new_records
 from dpdpca_owner.home import Owner, OwnerHome
 from dpdpca_owner.policy import Policy
 from dpdpca_owner.projection import (
@@ -356,6 +357,10 @@ def prepare_join(
     if sheet.chain is not None:
         sheet.chain.check()
     sheet.spending.check()
+    placed = sheet.spending.placed
+    check_new_records(
+        opened.manifest, desk.home, desk.home.ledger.read(), None if placed is None else placed.data_set
+    )
     return Prepared(sheet, contribution, named, reading)
 
 

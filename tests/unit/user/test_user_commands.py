@@ -437,6 +437,29 @@ def test_tables_of_a_finished_study_are_written(run: Run, finished: tuple[UserWo
     assert not Path("d.csv").exists()
 
 
+def test_a_study_is_extended_on_its_own_terms(run: Run, finished: tuple[UserWorld, str]) -> None:
+    user, study = finished
+    newcomers = ("--participant", "Hospital A", "--participant", "Hospital B")
+    status, out, err = run(
+        "study", "extend", study, "--records", "800", *newcomers, "--min-owners", "2", "--json"
+    )
+    assert status == 0, err
+    row = user.service.store.find(json.loads(out)["id"])
+    draft = json.loads(user.service.store.need(row.id, "draft"))
+    base = user.service.model_of(user.service.store.find(study).id).manifest.to_body()
+    assert (draft["extends"], draft["max_records"], draft["min_owners"]) == (study, 800, 2)
+    for name in ("release", "features", "scaling", "missing", "clip_norm", "fraction_bits", "epsilon"):
+        assert draft[name] == base[name], name
+    assert [each["name"] for each in draft["participants"]] == ["Hospital A", "Hospital B"]
+    assert draft["blinding"] == "pairwise"
+    status, out, _ = run("study", "extend", study, "--records", "800", "--anybody")
+    assert (status, f"extends study {study}" in out) == (0, True)
+    assert run("study", "extend", study, "--records", "800")[0] == 2
+    assert run("study", "extend", study, "--records", "800", "--anybody", *newcomers)[0] == 2
+    status, _, err = run("result", study, "--combine", study)
+    assert (status, "two or more different studies" in err) == (2, True)
+
+
 def test_titles_from_strangers_stay_text(run: Run, finished: tuple[UserWorld, str]) -> None:
     _, study = finished
     out: Any = run("result", study)[1]
