@@ -17,9 +17,17 @@ from dpdpca_owner.accounts.spending import check_data_set, check_own, foresee
 from dpdpca_owner.blinding import check_not_recovered
 from dpdpca_owner.consent import ConsentSheet
 from dpdpca_owner.dry_run import DryRun
+from dpdpca_owner.extensions import check_new_records
 from dpdpca_owner.home import Owner, OwnerHome
 from dpdpca_owner.policy import Policy
-from dpdpca_owner.projection import open_components, project, record_count, save_model
+from dpdpca_owner.projection import (
+    Projected,
+    Wanted,
+    open_components,
+    project,
+    record_count,
+    save_model,
+)
 from dpdpca_owner.records.contribution import Contribution, read_contribution
 from dpdpca_owner.records.source import DataLocation, Reading
 from dpdpca_owner.records.summed import SumParts
@@ -358,6 +366,10 @@ def prepare_join(
     if sheet.chain is not None:
         sheet.chain.check()
     sheet.spending.check()
+    placed = sheet.spending.placed
+    check_new_records(
+        opened.manifest, desk.home, desk.home.ledger.read(), None if placed is None else placed.data_set
+    )
     return Prepared(sheet, contribution, named, reading)
 
 
@@ -480,10 +492,12 @@ def components(desk: Desk, address: StudyAddress, out: Path | None = None) -> tu
     return found, records
 
 
-def transform(desk: Desk, address: StudyAddress, location: DataLocation, out: Path) -> int:
+def transform(
+    desk: Desk, address: StudyAddress, location: DataLocation, out: Path, wanted: Wanted
+) -> Projected:
     """Write the scores of this owner's records; only the request for components leaves the machine."""
     found, manifest = _published(desk, address)
-    return project(_as_joined(desk, manifest.study_id, location), manifest, found, out)
+    return project(_as_joined(desk, manifest.study_id, location), manifest, found, out, wanted)
 
 
 def _published(desk: Desk, address: StudyAddress) -> tuple[Components, Manifest]:

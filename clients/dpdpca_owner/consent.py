@@ -21,6 +21,7 @@ from dpdpca_protocol.terms.parties import Participant
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements
 from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.fields import decimal_text, time_text
+from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_runtime.words import fingerprint_words
 
 _COLLUSION = (
@@ -385,7 +386,8 @@ class ConsentSheet:
         )
         norm = decimal_text(manifest.clip_norm)
         d, release = manifest.figures.encoded_features, manifest.rules
-        rules = [missing, unusable, f"values are clipped to the bounds and scaled ({manifest.scaling})"]
+        rules = [] if manifest.extends is None else [_new_records(manifest.extends)]
+        rules += [missing, unusable, f"values are clipped to the bounds and scaled ({manifest.scaling})"]
         if release.of_pairs:
             rules.append(
                 f"the difference within each pair is clipped to norm {norm}; the largest possible is 2·√{d}"
@@ -446,6 +448,7 @@ class ConsentSheet:
                 "chunks": figures.chunk_count,
                 "bytes": self.sealed_bytes,
             },
+            "extends": None if manifest.extends is None else manifest.extends.hex(),
             "release": str(manifest.release),
             "mechanism": manifest.mechanism,
             "calibration": manifest.calibration,
@@ -508,6 +511,14 @@ class ConsentSheet:
         if self.dry_run is not None:
             sheet["dry_run"] = self.dry_run.to_json(manifest)
         return sheet
+
+
+def _new_records(extended: StudyId) -> str:
+    return (
+        f"this study adds to study {extended.hex()}, and the data user will combine the results. Bring only"
+        " records that are in no part of it yet: by joining, you state that they are new. A person who is in"
+        " both pays for both"
+    )
 
 
 def sealed_bytes(manifest: Manifest) -> int:

@@ -3,8 +3,9 @@
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ from dpdpca_protocol.errors import MessageError, NotFoundError, UsageError
 from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.records.columns import levels_of, numbers_of, pick_columns
 from dpdpca_protocol.result.components import Components, EncodedSpace
+from dpdpca_protocol.result.outliers import OutlierScores
 from dpdpca_protocol.result.publication import parse_components
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import SignedManifest
@@ -99,7 +101,48 @@ def save_model(components: Components, records: int, path: Path) -> None:
     write_private(path, content.getvalue())
 
 
-def project(location: DataLocation, manifest: Manifest, components: Components, out: Path) -> int:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to write about each record besides its scores on the components.
+
+    Attributes:
+        t2, spe: its outlier scores.
+        contributions: what each feature adds to these.
+    """
+
+    t2: bool = False
+    spe: bool = False
+    contributions: bool = False
+
+    def of(self, components: Components) -> OutlierScores | None:
+        """Raises ConflictError if the components allow no outlier scores."""
+        return OutlierScores.of(components) if self.t2 or self.spe else None
+
+    def columns(self, outliers: OutlierScores, rows: NDArray[np.float64]) -> Iterator[tuple[str, Any]]:
+        """Names and (n,) values of the further columns."""
+        names = outliers.components.space.names
+        for name, is_wanted, score, contributions in (
+            ("t2", self.t2, outliers.t2, outliers.t2_contributions),
+            ("spe", self.spe, outliers.spe, outliers.spe_contributions),
+        ):
+            if is_wanted:
+                yield name, score(rows)
+                if self.contributions:
+                    added = contributions(rows)
+                    yield from ((f"{name} from {feature}", added[:, j]) for j, feature in enumerate(names))
+
+
+@dataclass(frozen=True, slots=True)
+class Projected:
+    """What was written: for how many records, and the outlier scores, if any."""
+
+    records: int
+    outliers: OutlierScores | None
+
+
+def project(
+    location: DataLocation, manifest: Manifest, components: Components, out: Path, wanted: Wanted = Wanted()
+) -> Projected:
     """Project the owner's own records onto the components. Writes the scores to `out`, in the records' order.
 
     Nothing leaves the machine. A missing value is treated as in the study: either the feature's centre
@@ -110,11 +153,14 @@ def project(location: DataLocation, manifest: Manifest, components: Components, 
         manifest: the study's manifest.
         components: the opened components.
         out: .parquet or .csv; private to this user, and present only when complete.
+        wanted: outlier scores in further columns.
 
-    Returns:
-        How many records were projected.
+    Raises:
+        ConflictError: outlier scores are wanted, but the components allow none.
     """
     names = [f"component_{index + 1}" for index in range(components.component_count)]
+    if (outliers := wanted.of(components)) is not None:
+        names += [name for name, _ in wanted.columns(outliers, components.origin[None, :])]
     schema = pa.schema([(name, pa.float64()) for name in names])
     count = 0
     with replacing(out) as file, _writer(file, out, schema) as write:
@@ -122,10 +168,13 @@ def project(location: DataLocation, manifest: Manifest, components: Components, 
         for columns in read_batches(source, manifest.features):
             rows = _encoded_rows(pick_columns(columns, manifest.features), manifest, count)
             scores = components.scores(rows)
-            arrays = [pa.array(scores[:, index], from_pandas=True) for index in range(len(names))]
+            values = list(scores.T)
+            if outliers is not None:
+                values += [column for _, column in wanted.columns(outliers, rows)]
+            arrays = [pa.array(np.ascontiguousarray(column), from_pandas=True) for column in values]
             write.write_batch(pa.record_batch(arrays, schema=schema))
             count += len(scores)
-    return count
+    return Projected(count, outliers)
 
 
 def _encoded_rows(

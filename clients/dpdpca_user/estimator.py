@@ -1,6 +1,6 @@
 """`FederatedPCA`: a finished study as a scikit-learn transformer."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, time, timedelta
 from fractions import Fraction
@@ -13,11 +13,15 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from dpdpca_protocol.errors import InputError, UsageError
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.records.columns import kind_of, wrong_kind
 from dpdpca_protocol.result.components import Components, Floats
+from dpdpca_protocol.result.outliers import OutlierScores
 from dpdpca_protocol.terms.features import Feature
+from dpdpca_user.results.combined import combine
 from dpdpca_user.results.correlation import CorrelationComponents, correlation_components
 from dpdpca_user.results.model import Model
+from dpdpca_user.results.moments import Moments
 from dpdpca_user.results.reliability import Reliability
 from dpdpca_user.results.tables import is_table, numeric_matrix, rows_of_table
 
@@ -63,6 +67,9 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         unclipped_total_variance_, unclipped_total_variance_deviation_: the total before clipping.
         total_variance_: total over all features, as released: unbiased, and possibly negative if noise
             dominates.
+        loadings_, loadings_std_: (k̂, d) loadings of the components above their noise edges, in the study's
+            metric, and the standard deviations of their noise; absent for older model files.
+        mean_std_: (d,) standard deviations of the noise in `mean_`; absent where `mean_` is.
         privacy_: ε, δ, relation, mechanism and study.
         n_samples_: N, the number of records; in a study of pairs, the number of pairs.
 
@@ -79,6 +86,7 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         k: int | None,
         privacy: dict[str, Any],
         reliability: Reliability | None,
+        moments: Moments | None,
         metric: str,
     ) -> None:
         found = _standardised(components, reliability, metric)
@@ -123,7 +131,48 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self.center_ = components.origin
         if components.mean is not None:
             self.mean_ = components.mean
+        self._released, self._moments = components, moments
+        if moments is not None:
+            self.loadings_, self.loadings_std_ = moments.loadings()
+            if components.mean is not None:
+                self.mean_std_ = moments.means().deviations
         self.privacy_ = privacy
+
+    def get_covariance(self, remove_noise: bool = True, positive: bool = False) -> Floats:
+        """(d, d) covariances of the encoded features, in products of original units.
+
+        Args:
+            remove_noise: whether the noise is removed as far as possible; variances stay as released.
+            positive: whether the table is made positive semidefinite.
+
+        Raises:
+            ConflictError: `components-missing`, the noise is to stay, but not all components are known.
+        """
+        return self._known_moments().covariance(remove_noise, positive).values
+
+    def get_covariance_std(self, remove_noise: bool = True, positive: bool = False) -> Floats:
+        """(d, d) standard deviations of the noise in the released covariances; arguments as for
+        `get_covariance`."""
+        return self._known_moments().covariance(remove_noise, positive).deviations
+
+    def get_correlation(self, remove_noise: bool = True, positive: bool = False) -> Floats:
+        """(d, d) correlations of the encoded features; NaN where noise hides a variance. Arguments as for
+        `get_covariance`."""
+        return self._known_moments().correlation(remove_noise, positive).values
+
+    def get_correlation_std(self, remove_noise: bool = True, positive: bool = False) -> Floats:
+        """(d, d) standard deviations of the noise in the correlations; arguments as for `get_covariance`."""
+        return self._known_moments().correlation(remove_noise, positive).deviations
+
+    def _known_moments(self) -> Moments:
+        check_is_fitted(self)
+        if self._moments is None:
+            raise ParameterError(
+                "bad-argument",
+                "this model file is too old for tables: it lacks the reliability figures",
+                "fetch the model again",
+            )
+        return self._moments
 
     def transform(self, X: Any) -> Floats:
         """Project (n, d) rows in original units to (n, k) scores.
@@ -134,6 +183,42 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         check_is_fitted(self)
         with np.errstate(over="ignore", invalid="ignore"):
             return _finite(((self._rows(X) - self.center_) / self.scale_) @ self.components_.T)
+
+    def score_t2(self, X: Any) -> Floats:
+        """(n,) Hotelling's T² of each row: how unusual it is within the components.
+
+        A row has the same score alone as in a table. `outlier_scores_` has the limits and the contributions
+        of the features.
+
+        Raises:
+            ConflictError: `no-mean` or `nothing-above-noise`, the release allows no outlier scores.
+            ValueError: as for `transform`.
+        """
+        return self._outlier_score(X, OutlierScores.t2)
+
+    def score_spe(self, X: Any) -> Floats:
+        """(n,) squared prediction error of each row: how far it lies outside the components, in the study's
+        metric. Raises as for `score_t2`."""
+        return self._outlier_score(X, OutlierScores.spe)
+
+    @property
+    def outlier_scores_(self) -> OutlierScores:
+        """Limits of T² and SPE, what each feature adds to them, and warnings; from components that are
+        predicted to be near the true ones, at most `n_components`.
+
+        Raises:
+            ConflictError: as for `score_t2`.
+        """
+        check_is_fitted(self)
+        found = OutlierScores.of(self._released)
+        return (
+            found if found.k <= self.n_components_ else OutlierScores.of(self._released, self.n_components_)
+        )
+
+    def _outlier_score(self, X: Any, score: Callable[[OutlierScores, Floats], Floats]) -> Floats:
+        outliers = self.outlier_scores_
+        with np.errstate(over="ignore", invalid="ignore"):
+            return _finite(score(outliers, self._rows(X)))
 
     def inverse_transform(self, X: Any) -> Floats:
         """Map (n, k) scores back to (n, d) rows in original units."""
@@ -277,6 +362,28 @@ class FederatedPCA(NoisyPCA):
         estimator._adopt_model(Model.from_bytes(Path(path).read_bytes()))
         return estimator
 
+    @classmethod
+    def from_models(
+        cls, paths: Iterable[str | Path], n_components: int | None = None, metric: str = "study"
+    ) -> Self:
+        """A fitted estimator from the model files of several studies on disjoint records.
+
+        The releases are added up, so the terms of the studies must agree. `combination_` is the result, and
+        its `claim` says what it rests on.
+
+        Raises:
+            ConflictError: `cannot-combine`, the message names the member that differs.
+        """
+        estimator = cls(n_components=n_components, metric=metric)
+        models = [Model.from_bytes(Path(path).read_bytes()) for path in paths]
+        found = estimator.combination_ = combine(models, OS_RANDOMNESS)
+        estimator._adopt(
+            found.components, n_components, {"claim": found.claim}, found.reliability, found.moments, metric
+        )
+        estimator.model_ = models[0]
+        estimator.n_features_in_ = len(found.components.space.names)
+        return estimator
+
     def fit(self, X: Any = None, y: Any = None) -> Self:
         """Fetch the model. If a pipeline passes rows, they are checked, but they do not change the model.
 
@@ -295,7 +402,10 @@ class FederatedPCA(NoisyPCA):
         return self
 
     def _adopt_model(self, model: Model) -> None:
-        self._adopt(model.components, self.n_components, model.privacy, model.reliability, self.metric)
+        moments = None if model.reliability is None else model.moments
+        self._adopt(
+            model.components, self.n_components, model.privacy, model.reliability, moments, self.metric
+        )
         self.model_ = model
         self.study_ = model.study.hex()
         self.n_features_in_ = len(model.components.space.names)

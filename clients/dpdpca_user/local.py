@@ -36,6 +36,7 @@ from dpdpca_protocol.wire.fields import decimal_text
 from dpdpca_user.estimator import NoisyPCA, ParameterError, positive_parameter
 from dpdpca_user.planning.clipping import CLIP_SHARE
 from dpdpca_user.planning.draft import default_delta
+from dpdpca_user.results.moments import Moments
 from dpdpca_user.results.reliability import assess_release
 
 _NOMINAL_MODULUS_BITS = 3072
@@ -137,7 +138,8 @@ class DPPCA(NoisyPCA):
         k = self._wanted(d)
         components = fit_components(noisy, terms.figures, EncodedSpace.of(terms))
         reliability = assess_release(noisy, terms.figures, components, OS_RANDOMNESS)
-        self._adopt(components, k, privacy, reliability, self.metric)
+        moments = Moments.of(components, reliability, terms.figures)
+        self._adopt(components, k, privacy, reliability, moments, self.metric)
         return self
 
     def _wanted(self, d: int) -> int | None:

@@ -90,6 +90,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "This data user has already cancelled the study. An older copy of its home was restored.",
         "Start a new study.",
     ),
+    "cannot-combine": (
+        "The releases of two studies do not add up.",
+        "Combine joint studies, or studies of pairs, on the same terms. The message names what differs.",
+    ),
     "cannot-listen": (
         "The server cannot listen on its address or port.",
         "Free the port, or choose another port.",
@@ -203,6 +207,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Add `--dataset NAME`.",
     ),
     "no-events": ("The event stream broke off or sends nothing.", "Check the settings of the reverse proxy."),
+    "no-extension": (
+        "A study of this kind cannot be extended.",
+        "Extend a joint study or a study of pairs.",
+    ),
     "no-file-locks": ("This Python cannot lock files.", "Use CPython on Linux, macOS or Windows."),
     "no-header": ("The text file has no header line.", "Put the column names on the first line."),
     "no-page": (
@@ -287,6 +295,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "not-initialised": (
         "The home folder has no keys.",
         "Run `init` for this role first, or name another folder with `--home`.",
+    ),
+    "not-new": (
+        "An extension takes new records only, and this data set is in the extended study.",
+        "Bring other records, under the name of another data set.",
     ),
     "not-started": ("The service did not start.", "Read the log of the service."),
     "not-text": ("The file is not text in a known encoding.", "Save the file in UTF-8."),

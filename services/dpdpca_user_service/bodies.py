@@ -1,6 +1,6 @@
 """The JSON bodies of this service's routes."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, RootModel
 
@@ -331,6 +331,32 @@ class ModelBody(Body):
     assumptions: list[str]
     cohort: Id
     owners: list[ContributionBody]
+
+
+class MomentsBody(Body):
+    """Figures about pairs of features, each with the standard deviation of its noise beside it."""
+
+    study: Id
+    kind: Literal["covariance", "correlation"]
+    features: list[str]
+    values: list[list[float | None]] = Field(
+        description="Covariances in products of original units. null for a correlation that noise hides."
+    )
+    deviations: list[list[float | None]]
+    in_noise: list[list[bool]] = Field(description="Figures that cannot be told from noise.")
+    kept: float = Field(
+        description="The factor by which noise removal shrank what is not along components above the noise."
+    )
+    factor: float = Field(description="What covariances were multiplied by to allow for clipping.")
+
+
+class MeanBody(Body):
+    """Means in original units, each with the standard deviation of its noise beside it."""
+
+    study: Id
+    features: list[str]
+    values: Vector
+    deviations: Vector
 
 
 class Rows(Body):

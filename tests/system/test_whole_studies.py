@@ -165,10 +165,17 @@ def test_owners_get_the_components_and_their_own_scores(finished: Finished, tmp_
             np.testing.assert_array_equal(file["components"], model["components"])
 
         out = tmp_path / f"scores-{index}.{'csv' if index % 2 else 'parquet'}"
-        done = owner.ask("owner", "transform", finished.address, *finished.data[index], "--out", out)
+        asked = () if model["mean"] is None else ("--t2", "--spe", "--contributions")
+        done = owner.ask("owner", "transform", finished.address, *finished.data[index], "--out", out, *asked)
         assert done["records"] == SIZES[index]
         table = pyarrow.csv.read_csv(out) if index % 2 else pyarrow.parquet.read_table(out)
-        scores = np.column_stack([column.to_numpy() for column in table.columns])
+        columns = dict(zip(table.column_names, (column.to_numpy() for column in table.columns), strict=True))
+        scores = np.column_stack([columns[f"component_{i + 1}"] for i in range(len(model["components"]))])
+        for name, limits in done.get("limits", {}).items():
+            added = [columns[f"{name} from {feature}"] for feature in model["features"]]
+            np.testing.assert_allclose(np.sum(added, axis=0), columns[name], atol=1e-9)
+            assert 0 < limits["0.95"] < limits["0.99"]
+        assert set(done.get("limits", {})) == ({"t2", "spe"} if asked else set())
         rows = np.array([_original(record) for record in finished.records[index]])
         expected = (rows - model["origin"]) / model["scale"] @ np.array(model["components"]).T
         np.testing.assert_allclose(scores, expected, atol=1e-9)

@@ -3,7 +3,7 @@
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -500,6 +500,15 @@ def components(
 def transform(
     address: Address,
     out: Annotated[Path, typer.Option(help="Where to write the scores: a .parquet or .csv file.")],
+    t2: Annotated[
+        bool, typer.Option("--t2", help="Also write T²: how unusual a record is within the components.")
+    ] = False,
+    spe: Annotated[
+        bool, typer.Option("--spe", help="Also write SPE: how far a record lies outside the components.")
+    ] = False,
+    contributions: Annotated[
+        bool, typer.Option("--contributions", help="Also write what each feature adds to T² and SPE.")
+    ] = False,
     data: Data = None,
     query: Query = None,
     data_url_file: UrlFile = None,
@@ -515,10 +524,22 @@ def transform(
 ) -> None:
     """Project this owner's own records onto the published components, on this machine."""
     from dpdpca_owner import actions
+    from dpdpca_owner.commands.outliers import outlier_facts, outlier_lines
+    from dpdpca_owner.projection import Wanted
 
+    wanted = Wanted(t2, spe, contributions)
+    if contributions and not (t2 or spe):
+        raise UsageError(
+            "bad-option", "--contributions says what features add to T² and SPE", "give --t2 or --spe as well"
+        )
     reading = reading_of(missing_marker, header_lines)
     location = locate(data, query, data_url_file, encoding, decimal, reading)
     place = parse_address(address)
     with desk_for(place, to, home, ca_file, passphrase_file) as desk:
-        count = actions.transform(desk, place, location, out)
-    print_facts(as_json, {"records": count, "out": str(out)}, f"the scores of {count} records are in {out}")
+        projected = actions.transform(desk, place, location, out, wanted)
+    facts: dict[str, Any] = {"records": projected.records, "out": str(out)}
+    text = f"the scores of {projected.records} records are in {out}"
+    if projected.outliers is not None:
+        facts |= outlier_facts(projected.outliers, wanted)
+        text = "\n".join([text, *outlier_lines(facts)])
+    print_facts(as_json, facts, text)

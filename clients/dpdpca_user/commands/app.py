@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpdpca_protocol.errors import AuthenticationError, NotAllowedError, PolicyError
+from dpdpca_protocol.errors import AuthenticationError, NotAllowedError, PolicyError, UsageError
 from dpdpca_runtime.command_options import AsJson, AskPassphrase, CaFile, InvitationFile, KeyUnseen, ProxyUrl
 from dpdpca_runtime.text import for_terminal
 from dpdpca_user.commands.parts import (
@@ -26,6 +26,8 @@ from dpdpca_user.commands.study import study_app
 if TYPE_CHECKING:
     from dpdpca_protocol.wire.signing import Statement
     from dpdpca_runtime.http.client import ProxyClient
+
+_FORMATS = "CSV, Parquet or .npz, by the file's name."
 
 app = typer.Typer(help="Create studies as a data user, and get their components.", no_args_is_help=True)
 app.add_typer(study_app, name="study")
@@ -161,23 +163,74 @@ def result(
     publish: Annotated[
         bool, typer.Option("--publish", help="Send the components to the owners, sealed to their keys.")
     ] = False,
+    covariance: Annotated[
+        Path | None, typer.Option(help=f"Write the covariances to this file. {_FORMATS}")
+    ] = None,
+    correlation: Annotated[
+        Path | None, typer.Option(help=f"Write the correlations to this file. {_FORMATS}")
+    ] = None,
+    mean: Annotated[Path | None, typer.Option(help=f"Write the means to this file. {_FORMATS}")] = None,
+    keep_noise: Annotated[
+        bool, typer.Option("--keep-noise", help="Leave the noise in covariances and correlations.")
+    ] = False,
+    positive: Annotated[
+        bool, typer.Option("--positive", help="Make covariances and correlations positive semidefinite.")
+    ] = False,
+    others: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--combine",
+            metavar="STUDY",
+            help="Add the release of this study, whose records are others; give it for each further study.",
+        ),
+    ] = None,
     service: Service = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a result: variances, noise edge and privacy guarantee; for a pre-study, its numbers."""
+    """Show a result: variances, noise edge and privacy guarantee; for a pre-study, its numbers.
+
+    The tables cost no further privacy. Each figure has the standard deviation of its noise beside it.
+    """
     from dpdpca_protocol.study import ReleaseKind
 
+    tables = {"covariance": covariance, "correlation": correlation, "mean": mean}
+    wanted = {name: path for name, path in tables.items() if path is not None}
+    if wanted:
+        from dpdpca_user.results.moment_files import check_ending
+
+        for path in wanted.values():
+            check_ending(path)
+    if others:
+        from dpdpca_user.commands.combining import show_combination
+
+        if publish:
+            raise UsageError(
+                "bad-option", "a combined result cannot be published", "publish each study by itself"
+            )
+        with open_client(service, home) as client:
+            files = [client.model_file(each) for each in (study, *others)]
+        show_combination(files, wanted, out, as_json, remove_noise=not keep_noise, positive=positive)
+        return
     with open_client(service, home) as client:
-        if not ReleaseKind(client.study(study)["release"]).has_components and not publish:
+        has_components = ReleaseKind(client.study(study)["release"]).has_components
+        if not has_components and not publish and not wanted:
             numbers = client.result(study)
             _show_pre_study(numbers, out, as_json)
             return
         facts = client.model(study)
+        file = client.model_file(study) if out is not None or wanted else b""
         if out is not None:
             from dpdpca_runtime.files import write_private
 
-            write_private(out, client.model_file(study))
+            write_private(out, file)
+        written = []
+        if wanted:
+            from dpdpca_user.commands.tables import write_tables
+            from dpdpca_user.results.model import Model
+
+            moments = Model.from_bytes(file).moments
+            written = write_tables(moments, wanted, remove_noise=not keep_noise, positive=positive)
         if publish:
             client.publish(study)
     if as_json:
@@ -205,6 +258,8 @@ def result(
         typer.echo(line)
     if out is not None:
         typer.echo(f"the model is in {out}")
+    for line in written:
+        typer.echo(line)
 
 
 def _show_pre_study(numbers: dict[str, Any], out: Path | None, as_json: bool) -> None:

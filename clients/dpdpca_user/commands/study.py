@@ -142,6 +142,59 @@ def study_create(
     )
 
 
+@study_app.command(
+    "extend",
+    epilog='Example: dpdpca user study extend 9f86…0a08 --records 8000 --participant "Hospital D" …',
+)
+def study_extend(
+    study: Study,
+    records: Annotated[int, typer.Option(min=1, help="The most records that the newcomers have together.")],
+    participant: Annotated[
+        list[str] | None,
+        typer.Option(help="Name this owner; give the option again for each owner that brings new records."),
+    ] = None,
+    anybody: Annotated[
+        bool,
+        typer.Option(
+            "--anybody", help="Name nobody: any enrolled owner may join, and the proxy draws the noise."
+        ),
+    ] = False,
+    min_owners: Annotated[
+        int | None, typer.Option(min=1, help="The smallest number of newcomers for a release.")
+    ] = None,
+    publish: Publish = True,
+    service: Service = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a study on the terms of a finished one, for new records only.
+
+    `result --combine` adds the two results up. Newcomers are new owners, or owners that bring records which
+    were not in the first study. Each newcomer states that, and nobody else can check it.
+    """
+    from dpdpca_user.planning.extension import extension_draft
+    from dpdpca_user.planning.lint import JSON_MEDIA_TYPE
+    from dpdpca_user.results.model import Model
+
+    if bool(participant) == anybody:
+        raise UsageError(
+            "bad-option", "an extension names its newcomers, or nobody", "give --participant or --anybody"
+        )
+    with open_client(service, home) as client:
+        proxy = client.study(study)["proxy"]
+        manifest = Model.from_bytes(client.model_file(study)).manifest
+        draft = extension_draft(manifest, records, participant or (), min_owners)
+        facts = client.create(json.dumps(draft).encode(), JSON_MEDIA_TYPE, proxy=proxy, publish=publish)
+    if not as_json:
+        show_participants(facts["participants"])
+    show(
+        as_json,
+        facts,
+        f"draft {facts['id']} extends study {draft['extends']}; its key is being made\n"
+        f"when it is finished: dpdpca user result {study} --combine {facts['id']}",
+    )
+
+
 study_app.command("run", epilog="Example: dpdpca user study run --auto draft.toml")(study_run)
 study_app.command("chains", epilog="Example: dpdpca user study chains")(study_chains)
 

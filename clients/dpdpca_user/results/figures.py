@@ -15,7 +15,7 @@ BIPLOT_LABELS = 14
 
 _WIDTH, _HEIGHT = 720, 340
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 18, 44
-_PLOT_WIDTH, _PLOT_HEIGHT, _REACH = 720, 480, 205
+PLOT_WIDTH, PLOT_HEIGHT, _REACH = 720, 480, 205
 _LETTER, _LINE = 6.6, 14
 _SHORTEST_NAMED = 0.05
 
@@ -96,7 +96,7 @@ def biplot(components: Components) -> str:
     ends = (components.vectors[:2] * np.sqrt(spread)[:, None]).T
     reach = float(np.abs(ends).max())
     ends = ends / reach if reach > 0 else ends
-    x0, y0 = _PLOT_WIDTH / 2, _PLOT_HEIGHT / 2
+    x0, y0 = PLOT_WIDTH / 2, PLOT_HEIGHT / 2
     heads = np.column_stack([x0 + _REACH * ends[:, 0], y0 - _REACH * ends[:, 1]])
     order = np.argsort(-np.hypot(ends[:, 0], ends[:, 1]), kind="stable")
     arrows = "".join(
@@ -112,17 +112,17 @@ def biplot(components: Components) -> str:
     axes = (
         f'<line class="grid" x1="{x0 - _REACH - 10}" x2="{x0 + _REACH + 10}" y1="{y0}" y2="{y0}"/>'
         f'<line class="grid" y1="{low}" y2="{high}" x1="{x0}" x2="{x0}"/>'
-        f'<text class="tick" x="{x0}" y="{_PLOT_HEIGHT - 4}" text-anchor="middle">'
+        f'<text class="tick" x="{x0}" y="{PLOT_HEIGHT - 4}" text-anchor="middle">'
         f"→ component 1{_warning(components, 0)}</text>"
         f'<text class="tick" x="14" y="{y0}" text-anchor="middle" transform="rotate(-90 14 {y0})">'
         f"→ component 2{_warning(components, 1)}</text>"
     )
     return (
-        f'<svg viewBox="0 0 {_PLOT_WIDTH} {_PLOT_HEIGHT}" role="img"'
+        f'<svg viewBox="0 0 {PLOT_WIDTH} {PLOT_HEIGHT}" role="img"'
         ' aria-label="Biplot of components 1 and 2">'
         '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="6" markerHeight="6"'
         ' orient="auto"><path class="head" d="M0,0L8,4L0,8z"/></marker></defs>'
-        f"{axes}{arrows}{_labels(named, heads, components.space.names)}</svg>"
+        f"{axes}{arrows}{labels(named, heads, components.space.names)}</svg>"
     )
 
 
@@ -130,14 +130,14 @@ def _warning(components: Components, index: int) -> str:
     return f" ({BELOW_THE_EDGE})" if components.label(index) else ""
 
 
-def _labels(order: Sequence[int], heads: Floats, names: Sequence[str]) -> str:
+def labels(order: Sequence[int], heads: Floats, names: Sequence[str]) -> str:
     """Names beside the arrow heads, longest arrow first; a name that would cover another is moved."""
     taken: list[tuple[float, float, float]] = []
     texts = []
     for index in order:
         name = escaped(names[index], 24)
         x, y = (float(value) for value in heads[index])
-        right = x >= _PLOT_WIDTH / 2
+        right = x >= PLOT_WIDTH / 2
         width = _LETTER * len(unescape(name))
         left = x + 7 if right else x - 7 - width
         steps = (sign * step for step in range(0, 12 * _LINE, _LINE // 2) for sign in (1, -1))

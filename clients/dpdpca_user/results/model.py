@@ -9,14 +9,15 @@ import json
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
-from dpdpca_protocol.errors import DpdpcaError, MessageError
+from dpdpca_protocol.errors import ConflictError, DpdpcaError, MessageError
 from dpdpca_protocol.result.components import Components, EncodedSpace
 from dpdpca_protocol.result.publication import encode_components, parse_components
+from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements, result_guarantee
@@ -24,6 +25,7 @@ from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.canonical import check_growth
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_user.results.correlation import CorrelationComponents, correlation_components
+from dpdpca_user.results.moments import Moments
 from dpdpca_user.results.reliability import CLIPPING_IS_NOT_SEEN, Reliability
 
 MODEL_FORMAT = 1
@@ -222,6 +224,28 @@ class Model:
         if self.reliability is None:
             return None
         return correlation_components(self.components, self.reliability)
+
+    @property
+    def released_figures(self) -> Figures:
+        """The figures of the manifest, with all draws of noise that the model contains."""
+        figures = self.manifest.figures
+        return replace(figures, draws=2) if self.has_second_noise else figures
+
+    @property
+    def moments(self) -> Moments:
+        """What the release says about covariances, correlations and means.
+
+        Raises:
+            ConflictError: `model-too-old`, the model has no reliability figures.
+        """
+        if self.reliability is None:
+            raise ConflictError(
+                "model-too-old",
+                "this model was made before variances were kept, so it has no covariances",
+                "fit the components again",
+            )
+        owners = len(self.provenance.owners)
+        return Moments.of(self.components, self.reliability, self.released_figures, owners)
 
     def facts(self) -> dict[str, Any]:
         """The model as plain JSON: the answer of `GET /v1/models/{id}`."""

@@ -14,6 +14,7 @@ from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.statements import privacy_statements, result_guarantee
 from dpdpca_user.results.figures import SCREE_COMPONENTS, biplot, escaped, number, scree_plot
+from dpdpca_user.results.loading_figures import CIRCLE_FEATURES, correlation_circle, loading_bars
 from dpdpca_user.results.model import Model, assumptions, claim
 from dpdpca_user.results.reliability import CLIPPING_IS_NOT_SEEN, Reliability
 from dpdpca_user.results.style import STYLE
@@ -75,8 +76,8 @@ def _study(model: Model) -> str:
     return (
         f"<article><h2><bdi>{escaped(manifest.title, 200)}</bdi>: {manifest.release} release</h2>"
         f"<p>{escaped(manifest.purpose, 4000)}</p><dl class='cards'>{cards}</dl>"
-        f"{_privacy(model)}{_spectrum(components, model.reliability)}{_loadings(components)}"
-        f"{_biplot(components)}"
+        f"{_privacy(model)}{_spectrum(components, model.reliability)}{_loadings(model)}"
+        f"{_circle(model)}{_biplot(components)}"
         f"{_cohort(model)}{_timings(model)}{_trail(model)}</article>"
     )
 
@@ -200,7 +201,8 @@ def _clipping(reliability: Reliability | None) -> str:
     return CLIPPING_IS_NOT_SEEN if reliability is None else reliability.about_clipping
 
 
-def _loadings(components: Components) -> str:
+def _loadings(model: Model) -> str:
+    components = model.components
     k = min(components.component_count, _HEAT_COMPONENTS)
     weight = np.abs(components.vectors[:k]).max(axis=0)
     order = np.sort(np.argsort(-weight, kind="stable")[:_HEAT_FEATURES])
@@ -217,7 +219,36 @@ def _loadings(components: Components) -> str:
     return (
         "<section><h3>Loadings</h3><div class='wide'><table class='heat'><thead><tr><th>feature</th>"
         f"{head}</tr></thead><tbody>{body}</tbody></table></div>"
-        f"<p class='note'>Unit vectors in {metric}. Grey columns are {BELOW_THE_EDGE}.{note}</p></section>"
+        f"<p class='note'>Unit vectors in {metric}. Grey columns are {BELOW_THE_EDGE}.{note}</p>"
+        f"{_bars(model)}</section>"
+    )
+
+
+def _bars(model: Model) -> str:
+    charts = () if model.reliability is None else loading_bars(model.moments)
+    figures = "".join(
+        f"<figure><figcaption>Component {index}</figcaption>{chart}</figure>"
+        for index, chart in enumerate(charts, 1)
+    )
+    if not figures:
+        return ""
+    return (
+        f"<h4>The largest loadings of the first components</h4>{figures}<p class='note'>Unit vectors times"
+        " the spread of the component. Thin lines reach two standard deviations of the noise to either"
+        " side.</p>"
+    )
+
+
+def _circle(model: Model) -> str:
+    drawing = "" if model.reliability is None else correlation_circle(model.moments)
+    if not drawing:
+        return ""
+    return (
+        f"<section><h3>Correlation circle</h3><figure>{drawing}<figcaption>The correlation of each feature"
+        " with the first two components. A feature near the circle is described by them almost completely."
+        " With 95 % probability, the noise leaves a feature within its ellipse. At most"
+        f" {CIRCLE_FEATURES} features are shown, those with the largest"
+        " correlations.</figcaption></figure></section>"
     )
 
 

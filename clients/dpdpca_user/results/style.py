@@ -42,5 +42,8 @@ svg .edge{stroke:var(--edge);stroke-width:2;stroke-dasharray:5 4;fill:none}
 svg .edge-label{fill:var(--edge);font-weight:600}
 svg .name{paint-order:stroke;stroke:var(--page);stroke-width:3px}svg .leader{stroke:var(--line)}
 svg .arrow{stroke:var(--signal);stroke-width:1.5}svg .head{fill:var(--signal)}
+svg .plus{fill:rgb(var(--plus))}svg .minus{fill:rgb(var(--minus))}
+svg .spread{stroke:var(--ink);stroke-width:1.5}
+svg .cloud{fill:var(--noisy);opacity:.45}
 @media print{body{font-size:11pt}section{break-inside:avoid}}
 """

@@ -70,6 +70,7 @@ class Manifest:
     blocks: tuple[tuple[BlockName, Fraction], ...] = ()
     clip_share: Fraction = Fraction(0)
     clip_cap: Fraction = Fraction(0)
+    extends: StudyId | None = None
 
     @property
     def terms(self) -> Terms:

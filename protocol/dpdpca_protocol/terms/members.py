@@ -138,7 +138,7 @@ class Member:
         if drafted is None:
             malformed(self.name, "a value, or omitted")
         value = self.form.tidy(drafted, self.name)
-        silent = not self.is_required and value == self.form.write(self.default)
+        silent = not self.is_required and self.default is not None and value == self.form.write(self.default)
         return None if silent else value
 
 
@@ -243,6 +243,12 @@ _STUDY_IDS = Form(
     _read_pre_studies,
     lambda studies: [study.hex() for study in studies],
     draft_schema={"type": "array", "maxItems": MAX_ROUNDS - 1, "items": hex_schema(32)},
+)
+_STUDY_ID = Form(
+    "study id",
+    hex_schema(32),
+    lambda value, _where: StudyId.parse(value),
+    lambda study: study.hex(),
 )
 _BLOCK_SHARES = Form(
     "object of block names to decimals",
@@ -421,6 +427,12 @@ MEMBERS: tuple[Member, ...] = (
         "the largest length, in scaled units, that counts in the second of these numbers; if left out, the"
         " largest that the bounds allow",
         default=Fraction(0),
+    ),
+    Member(
+        "extends",
+        _STUDY_ID,
+        "the study whose records this one adds to, on the same terms; owners bring new records only",
+        default=None,
     ),
 )
 """All members, in the order for human readers. In a message, members are in canonical order."""

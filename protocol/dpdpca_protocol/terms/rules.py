@@ -21,6 +21,7 @@ def check_rules(manifest: Manifest) -> None:
     _check_scales(manifest)
     _check_privacy(manifest)
     _check_chain(manifest)
+    _check_extension(manifest)
     _check_suite(manifest)
     _check_pairs(manifest)
     _check_blocks(manifest)
@@ -117,6 +118,18 @@ def _check_chain(manifest: Manifest) -> None:
             "add rho_share",
         )
     check_unique(manifest.pre_studies, "pre_studies")
+
+
+def _check_extension(manifest: Manifest) -> None:
+    if manifest.extends is None:
+        return
+    if manifest.rules.is_masked or not manifest.release.has_components:
+        refused(
+            f"a {manifest.release} study cannot extend another: only joint studies and pairs add up",
+            "omit extends",
+        )
+    if manifest.rho_share < 1:
+        refused("an extension is no round of a chain, so it spends all of its ε", "omit rho_share")
 
 
 def _check_suite(manifest: Manifest) -> None:

@@ -68,6 +68,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "components-differ": ProblemKind(
         409, "other components were published before", "use the published components"
     ),
+    "components-missing": ProblemKind(
+        409, "the model has too few components for a table with noise", "remove the noise"
+    ),
     "count-already-answered": ProblemKind(
         409, "the count challenge was already answered differently", "use the earlier answer"
     ),
@@ -113,6 +116,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "malformed-rows": ProblemKind(422, "a row does not fit the model's features", "correct the row"),
     "manifest-refused": ProblemKind(403, "a rule for studies forbids the terms", "change the draft"),
     "missing-column": ProblemKind(422, "a column of the manifest is missing", "send every feature"),
+    "model-too-old": ProblemKind(
+        409, "the model was made before variances were kept", "create the study again"
+    ),
     "newer-store": ProblemKind(
         403, "a newer version of the program wrote the store", "use the newer version"
     ),
@@ -120,6 +126,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "no-chain": ProblemKind(403, "the draft cannot be the base of a chain", _CORRECT_DRAFT),
     "no-components": ProblemKind(409, "a pre-study gives no components", "read the result of the pre-study"),
     "no-count": ProblemKind(409, "this study has no count challenge", "read the study's state"),
+    "no-mean": ProblemKind(409, "the release has no mean", "use a joint study"),
     "no-such-chunk": ProblemKind(
         400, "the release has no such chunk", "request a chunk that the release lists"
     ),

@@ -1,8 +1,9 @@
 """Routes for models: the components of a study as numbers, file and report, and the projection of rows."""
 
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
+import pyarrow as pa
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
@@ -11,7 +12,9 @@ from dpdpca_protocol.wire.http import JSON_MEDIA_TYPE
 from dpdpca_runtime.asgi.contract import binary, json_body, operation, text
 from dpdpca_runtime.asgi.limits import BoundedStream, read_large_body, run_until_cancelled
 from dpdpca_user.results.model import Model
-from dpdpca_user_service.bodies import ModelBody, ModelsBody, Rows, ScoresBody
+from dpdpca_user.results.moment_files import arrow_table, moment_facts
+from dpdpca_user.results.moments import MeanTable, MomentTable
+from dpdpca_user_service.bodies import MeanBody, ModelBody, ModelsBody, MomentsBody, Rows, ScoresBody
 from dpdpca_user_service.operations import model_facts, model_file, model_of, report_of, study_facts
 from dpdpca_user_service.routes.contract import EVERYWHERE, MODEL
 from dpdpca_user_service.routes.requests import StudyPath, json_response, media_type_of, service_of
@@ -57,6 +60,75 @@ async def read_model(request: Request, study: StudyPath) -> Response:
 async def read_model_file(request: Request, study: StudyPath) -> Response:
     content = await run_in_threadpool(model_file, service_of(request), study)
     return Response(content, media_type="application/octet-stream", headers={"Cache-Control": "no-store"})
+
+
+KeepNoise = Annotated[bool, Query(description="Leave the noise in the figures.")]
+Positive = Annotated[bool, Query(description="Make the table positive semidefinite.")]
+_EACH = (
+    "Each figure has the standard deviation of its noise beside it. An Arrow stream, for requests that accept"
+    f" `{ARROW_MEDIA_TYPE}`, has a row for each figure. The tables cost no further privacy."
+)
+
+
+def _moments(request: Request, study: str, table: MomentTable | MeanTable) -> Response:
+    if ARROW_MEDIA_TYPE not in request.headers.get("accept", ""):
+        return json_response({"study": study, **moment_facts(table)})
+    rows, sink = arrow_table(table), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    headers = {"Cache-Control": "no-store"}
+    return Response(sink.getvalue().to_pybytes(), media_type=ARROW_MEDIA_TYPE, headers=headers)
+
+
+def _moments_operation(body: type[Any], described: str, *problems: str) -> dict[str, Any]:
+    formats = {**json_body(body), **binary(ARROW_MEDIA_TYPE)}
+    return operation(formats, [*MODEL, "model-too-old", *problems], described=described)
+
+
+@router.get(
+    "/{study}/covariance",
+    summary="Read the covariances: JSON or an Arrow stream",
+    description=_EACH,
+    **_moments_operation(MomentsBody, "The covariances.", "components-missing"),
+)
+async def read_covariance(
+    request: Request, study: StudyPath, keep_noise: KeepNoise = False, positive: Positive = False
+) -> Response:
+    def answer() -> Response:
+        model = model_of(service_of(request), study)
+        return _moments(request, model.study.hex(), model.moments.covariance(not keep_noise, positive))
+
+    return await run_in_threadpool(answer)
+
+
+@router.get(
+    "/{study}/correlation",
+    summary="Read the correlations: JSON or an Arrow stream",
+    description=_EACH,
+    **_moments_operation(MomentsBody, "The correlations.", "components-missing"),
+)
+async def read_correlation(
+    request: Request, study: StudyPath, keep_noise: KeepNoise = False, positive: Positive = False
+) -> Response:
+    def answer() -> Response:
+        model = model_of(service_of(request), study)
+        return _moments(request, model.study.hex(), model.moments.correlation(not keep_noise, positive))
+
+    return await run_in_threadpool(answer)
+
+
+@router.get(
+    "/{study}/mean",
+    summary="Read the means of a joint study: JSON or an Arrow stream",
+    description=_EACH,
+    **_moments_operation(MeanBody, "The means.", "no-mean"),
+)
+async def read_mean(request: Request, study: StudyPath) -> Response:
+    def answer() -> Response:
+        model = model_of(service_of(request), study)
+        return _moments(request, model.study.hex(), model.moments.means())
+
+    return await run_in_threadpool(answer)
 
 
 async def transform_slot(request: Request) -> AsyncIterator[None]:

@@ -70,7 +70,7 @@ def test_a_table_of_scores_holds_no_name_of_a_stranger(
         mean=np.zeros(d),
     )
     out = tmp_path / "scores.csv"
-    assert project(scene.location, manifest, components, out) == 40
+    assert project(scene.location, manifest, components, out).records == 40
     head, *rows = out.read_text().splitlines()
     assert head == '"component_1","component_2"'
     assert not [row for row in rows if row[0] in "=+@\t\r" or any(text in row for text in TEXTS)]

@@ -260,7 +260,7 @@ def test_projections_of_the_same_table_are_the_same(make_manifest: MakeManifest,
         write_csv(tmp_path / "t.csv"),
     ):
         out = tmp_path / "scores.parquet"
-        assert project(location, manifest, components, out) == RECORDS
+        assert project(location, manifest, components, out).records == RECORDS
         scores = np.column_stack([column.to_numpy() for column in pa.parquet.read_table(out).columns])
         np.testing.assert_allclose(scores, rows, atol=1 / q)
     table = pa.parquet.read_table(tmp_path / "t.parquet")

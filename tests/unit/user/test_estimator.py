@@ -236,3 +236,17 @@ def test_data_that_do_not_vary_are_never_standardised(d: int, value: float) -> N
     for _ in range(5):
         with pytest.raises(ParameterError, match="no component is certain to be above the noise"):
             DPPCA(bounds=(-1, 1), metric="correlation").fit(np.full((200, d), value))
+
+
+def test_outlier_scores_are_those_of_the_components(joint_model: Model, tmp_path: Path) -> None:
+    path = tmp_path / "model.npz"
+    path.write_bytes(joint_model.to_bytes())
+    pca = FederatedPCA.from_model(path)
+    outliers = pca.outlier_scores_
+    rows = np.vstack([pca.center_, pca.center_ + 3 * pca.scale_])
+    assert pca.score_t2(rows) == pytest.approx(outliers.t2(rows))
+    assert pca.score_spe(rows) == pytest.approx(outliers.spe(rows))
+    assert pca.score_t2(rows)[0] == pytest.approx(0)
+    assert FederatedPCA.from_model(path, n_components=1).outlier_scores_.k == 1
+    with pytest.raises(ParameterError, match="too large"):
+        pca.score_t2(np.full((1, 5), 1e200))

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from dpdpca_user.results.figures import escaped
+from dpdpca_user.results.loading_figures import correlation_circle, loading_bars
 from dpdpca_user.results.model import Contribution, Model
 from dpdpca_user.results.report import Table, render_report
 
-VOID = {"meta", "br", "line", "rect", "path"}
+VOID = {"meta", "br", "line", "rect", "path", "circle", "ellipse"}
 
 
 class Page(HTMLParser):
@@ -41,6 +42,11 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text.append(data)
+
+    @property
+    def drawings(self) -> list[str]:
+        """The names of the figures, in their order."""
+        return [value for _, name, value in self.attributes if name == "aria-label"]
 
     @property
     def words(self) -> str:
@@ -76,7 +82,8 @@ def test_the_report_is_whole_and_names_what_it_must(kind: str, request: pytest.F
         "captured variance",
     ):
         assert words in page.words, words
-    assert page.tags.count("svg") == 2
+    assert page.drawings[0] == "Scree plot with the noise edge"
+    assert page.drawings[-1] == "Biplot of components 1 and 2"
 
 
 def test_the_report_loads_nothing(joint_model: Model, masked_model: Model) -> None:
@@ -118,7 +125,7 @@ def test_one_component_has_no_biplot_and_many_are_cut_short(
     joint_model: Model, make_model: Callable[..., Model]
 ) -> None:
     one = make_model(features=[{"name": "height", "lower": 100, "upper": 220}])
-    assert page_of(one).tags.count("svg") == 1
+    assert page_of(one).drawings == ["Scree plot with the noise edge", "Loadings of component 1"]
     wide = make_model(features=[{"name": "<b>sex</b>", "levels": ["f", "m", *map(str, range(60))]}])
     words = page_of(wide).words
     assert "Further components in the model file: 32" in words
@@ -136,4 +143,39 @@ def test_a_spectrum_without_any_variance_still_draws(joint_model: Model) -> None
         overlaps=np.zeros(5),
         total_variance=0.0,
     )
-    assert page_of(replace(joint_model, components=flat)).tags.count("svg") == 2
+    assert page_of(replace(joint_model, components=flat)).drawings == [
+        "Scree plot with the noise edge",
+        "Biplot of components 1 and 2",
+    ]
+
+
+def test_bars_and_circle_show_what_is_above_the_noise(joint_model: Model) -> None:
+    trusted = joint_model.components.trusted_count
+    assert trusted >= 2
+    page = page_of(joint_model)
+    labels = page.drawings
+    assert [label for label in labels if label.startswith("Loadings")] == [
+        f"Loadings of component {index}" for index in range(1, min(trusted, 3) + 1)
+    ]
+    assert "Correlation circle" in labels
+    circle = correlation_circle(joint_model.moments)
+    known = int(joint_model.moments.known_variances.sum())
+    assert circle.count("<ellipse") == known
+    assert loading_bars(joint_model.moments)[0].count("<rect") == 5
+
+
+def test_where_noise_hides_all_there_are_no_bars_and_no_circle(joint_model: Model) -> None:
+    hidden = replace(joint_model.components, noise_edges=joint_model.components.noise_edges + 1e9)
+    page = page_of(replace(joint_model, components=hidden))
+    assert not [label for label in page.drawings if label.startswith(("Loadings", "Correlation"))]
+    old = page_of(replace(joint_model, reliability=None))
+    assert "Correlation circle" not in old.words
+
+
+def test_bars_are_sorted_and_lie_where_the_loadings_are(joint_model: Model) -> None:
+    chart = Page(loading_bars(joint_model.moments)[0])
+    titles = [text for text in chart.text if " ± " in text]
+    shown = [float(text.rpartition(": ")[2].split(" ± ")[0]) for text in titles]
+    assert shown == sorted(shown, reverse=True)
+    loadings, _ = joint_model.moments.loadings()
+    assert sorted(shown) == pytest.approx(sorted(loadings[0]), rel=0.01, abs=1e-9)

@@ -16,6 +16,7 @@ from study_parties import Parties
 from user_world import DRAFT, UserWorld
 
 from dpdpca_user.results.model import Model
+from dpdpca_user.results.moment_files import arrow_table, moment_facts
 from dpdpca_user.service_client import ServiceClient
 from dpdpca_user_service.app import make_app
 from dpdpca_user_service.stages import Stage
@@ -180,7 +181,7 @@ def test_unknown_studies_and_names_that_are_none(client: TestClient) -> None:
     for name in ("x", "..%2f..", "0" * 63, "A" * 64, "0" * 33):
         assert client.get(f"/v1/studies/{name}").status_code in (400, 404)
     unready = client.post("/v1/studies", json=DRAFT).json()["id"]
-    for path in ("", "/file", "/report"):
+    for path in ("", "/file", "/report", "/covariance", "/correlation", "/mean"):
         response = client.get(f"/v1/models/{unready}{path}")
         assert (response.status_code, kind_of(response)) == (409, "not-ready")
     assert kind_of(client.get(f"/v1/studies/{unready}/evidence")) == "not-ready"
@@ -197,6 +198,25 @@ def test_models_are_listed_and_told(client: TestClient, study: str) -> None:
     assert report.headers["content-type"] == "text/html; charset=utf-8"
     assert "default-src 'none'" in report.headers["content-security-policy"]
     assert study in report.text
+
+
+def test_tables_are_told_in_json_and_in_arrow(client: TestClient, finished: UserWorld, study: str) -> None:
+    model: Model = finished.service.model_of(finished.service.store.find(study).id)
+    arrow = {"accept": "application/vnd.apache.arrow.stream"}
+    for name, table in (
+        ("covariance", model.moments.covariance(remove_noise=False, positive=True)),
+        ("correlation", model.moments.correlation(remove_noise=False, positive=True)),
+        ("mean", model.moments.means()),
+    ):
+        path = f"/v1/models/{study}/{name}"
+        asked = {} if name == "mean" else {"keep_noise": "true", "positive": "true"}
+        facts = client.get(path, params=asked).json()
+        assert facts == {"study": study, **moment_facts(table)}
+        told = client.get(path, params=asked, headers=arrow)
+        assert told.headers["content-type"] == arrow["accept"]
+        assert pa.ipc.open_stream(told.content).read_all().equals(arrow_table(table))
+    cleaned = client.get(f"/v1/models/{study}/covariance").json()
+    assert cleaned["values"] == model.moments.covariance().values.tolist()
 
 
 def test_rows_are_projected_from_json_and_from_arrow(

@@ -422,6 +422,44 @@ def test_a_finished_study_is_shown_saved_and_verified(
     assert len(json.loads(run("verify", study, "--json")[1])["verified"]) == 9
 
 
+def test_tables_of_a_finished_study_are_written(run: Run, finished: tuple[UserWorld, str]) -> None:
+    _, study = finished
+    files = ("--covariance", "c.csv", "--correlation", "r.npz", "--mean", "m.parquet")
+    status, out, _ = run("result", study, *files)
+    assert status == 0
+    assert "the covariances are in c.csv; " in out
+    assert "of 6 figures cannot be told from noise" in out
+    assert "the means are in m.parquet\n" in out
+    assert all(Path(name).stat().st_mode & 0o777 == 0o600 for name in files[1::2])
+    assert len(Path("c.csv").read_text().splitlines()) == 10
+    status, _, err = run("result", study, "--covariance", "d.csv", "--mean", "m.xls")
+    assert (status, "let the name end with .csv" in err) == (2, True)
+    assert not Path("d.csv").exists()
+
+
+def test_a_study_is_extended_on_its_own_terms(run: Run, finished: tuple[UserWorld, str]) -> None:
+    user, study = finished
+    newcomers = ("--participant", "Hospital A", "--participant", "Hospital B")
+    status, out, err = run(
+        "study", "extend", study, "--records", "800", *newcomers, "--min-owners", "2", "--json"
+    )
+    assert status == 0, err
+    row = user.service.store.find(json.loads(out)["id"])
+    draft = json.loads(user.service.store.need(row.id, "draft"))
+    base = user.service.model_of(user.service.store.find(study).id).manifest.to_body()
+    assert (draft["extends"], draft["max_records"], draft["min_owners"]) == (study, 800, 2)
+    for name in ("release", "features", "scaling", "missing", "clip_norm", "fraction_bits", "epsilon"):
+        assert draft[name] == base[name], name
+    assert [each["name"] for each in draft["participants"]] == ["Hospital A", "Hospital B"]
+    assert draft["blinding"] == "pairwise"
+    status, out, _ = run("study", "extend", study, "--records", "800", "--anybody")
+    assert (status, f"extends study {study}" in out) == (0, True)
+    assert run("study", "extend", study, "--records", "800")[0] == 2
+    assert run("study", "extend", study, "--records", "800", "--anybody", *newcomers)[0] == 2
+    status, _, err = run("result", study, "--combine", study)
+    assert (status, "two or more different studies" in err) == (2, True)
+
+
 def test_titles_from_strangers_stay_text(run: Run, finished: tuple[UserWorld, str]) -> None:
     _, study = finished
     out: Any = run("result", study)[1]

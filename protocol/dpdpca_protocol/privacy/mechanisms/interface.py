@@ -111,6 +111,16 @@ class NoiseLaw:
             self.sum_bound * draws,
         )
 
+    def plus(self, other: "NoiseLaw") -> "NoiseLaw":
+        """The law of the sum of a draw from this law and an independent one from the other."""
+        return NoiseLaw(
+            self.diagonal + other.diagonal,
+            self.off_diagonal + other.off_diagonal,
+            self.sum_ + other.sum_,
+            self.triangle_bound + other.triangle_bound,
+            self.sum_bound + other.sum_bound,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:

@@ -1,0 +1,166 @@
+"""Outlier scores of records, from published components alone.
+
+T² says how unusual a record is within the components, and SPE (the squared prediction error) how far it lies
+outside them. Each score belongs to one record and does not depend on other records. The limits are those of
+records with a normal distribution whose mean and variances are the released ones.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import sqrt
+from typing import Self
+
+import numpy as np
+
+from dpdpca_protocol.errors import ConflictError
+from dpdpca_protocol.result.components import Components, Floats, finite_size_factor
+
+_CLOSE = 0.9
+"""A squared cosine with the true component from which on the noise moves T² and SPE only little."""
+_UNSURE = 0.1
+"""A relative deviation of the residual variance above which the limit of SPE is not to be relied on."""
+
+
+@dataclass(frozen=True)
+class OutlierScores:
+    """Scores about the private mean, from leading components.
+
+    Attributes:
+        components: as published; the first `k` of them are used.
+        k: at most the number of components above their noise edges.
+    """
+
+    components: Components
+    k: int
+
+    @classmethod
+    def of(cls, components: Components, k: int | None = None) -> Self:
+        """Scores from the first k components.
+
+        Args:
+            components: as published, with a mean.
+            k: at most as many as are above their noise edges. None for those that are predicted to be near
+                the true ones, but at least one.
+
+        Raises:
+            ConflictError: `no-mean`, without a mean there is no distance from it; `nothing-above-noise`, no
+                component is above its noise edge.
+        """
+        if components.mean is None:
+            raise ConflictError(
+                "no-mean",
+                "this release has no mean, and outlier scores measure the distance from the mean",
+                "use a joint study",
+            )
+        trusted = components.trusted_count
+        if not trusted:
+            raise ConflictError(
+                "nothing-above-noise",
+                "no component can be told from noise, so no record can be called unusual",
+                "use more records or a larger epsilon",
+            )
+        close = int(np.logical_and.accumulate(components.overlaps >= _CLOSE).sum())
+        return cls(components, max(close, 1) if k is None else min(k, trusted))
+
+    def t2(self, rows: Floats) -> Floats:
+        """(n,) Hotelling's T² of (n, d) rows in original units: Σ score²/variance over the components."""
+        return np.asarray((self._scores(self._centred(rows)) ** 2 / self._variances).sum(axis=1))
+
+    def spe(self, rows: Floats) -> Floats:
+        """(n,) squared distances of the rows from the plane of the components, in the metric's units."""
+        return np.asarray((self._residuals(rows) ** 2).sum(axis=1))
+
+    def t2_contributions(self, rows: Floats) -> Floats:
+        """(n, d) what each feature adds to T²; the sum over features is T². Entries may be negative."""
+        centred = self._centred(rows)
+        weights = (self._scores(centred) / self._variances) @ self._vectors
+        return np.asarray(centred * weights)
+
+    def spe_contributions(self, rows: Floats) -> Floats:
+        """(n, d) what each feature adds to SPE; the sum over features is SPE."""
+        return np.asarray(self._residuals(rows) ** 2)
+
+    def t2_limit(self, confidence: float) -> float:
+        """What T² of a new record exceeds with probability 1 − confidence.
+
+        Source: k(N² − 1)/(N(N − k)) times a quantile of F with k and N − k degrees of freedom, for a mean and
+            a covariance of N records. If there are no more records than components, the quantile of χ².
+        """
+        from scipy.stats import chi2, f  # takes a second to import
+
+        n, k = self.components.count, self.k
+        if n <= k:
+            return float(chi2.ppf(confidence, k))
+        return float(k * (n * n - 1) / (n * (n - k)) * f.ppf(confidence, k, n - k))
+
+    def spe_limit(self, confidence: float) -> float | None:
+        """What SPE of a new record exceeds with probability 1 − confidence; None if the publication contains
+        too few components to tell.
+
+        Source: Box's approximation g·χ²(h) with g = θ₂/θ₁ and h = θ₁²/θ₂, where θ₁ and θ₂ are the sums of
+            the residual eigenvalues and of their squares. θ₁ is the total less what the components capture.
+            θ₂ is that of the released residual less the energy of its noise.
+        """
+        from scipy.stats import chi2
+
+        d, k = len(self.components.space.names), self.k
+        if self.components.component_count < d or k == d:
+            return None
+        first = self._residual_variance
+        if first <= 0:
+            return None
+        second = max(self._second_moment(), first**2 / (d - k))
+        return float(second / first * chi2.ppf(confidence, min(first**2 / second, d - k)))
+
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader of these scores has to know, as sentences."""
+        d, n = len(self.components.space.names), self.components.count
+        said = []
+        if d > n:
+            said.append(
+                f"There are more features ({d}) than records ({n}), so the limits are only a rough guide."
+            )
+        low = float(self.components.overlaps[: self.k].min())
+        if low < _CLOSE:
+            said.append(
+                f"The noise turned a component, so scores on it are only {sqrt(low):.0%} as large as on the"
+                " true one. T² allows for this on average. SPE contains what is missing."
+            )
+        residual, noise = self._residual_variance, self.components.noise_scale * sqrt(d)
+        if self.k < d and noise > _UNSURE * residual:
+            said.append(
+                "The noise moves the variance outside the components by more than a tenth, so the limit of"
+                " SPE is only a rough guide."
+            )
+        return tuple(said)
+
+    @cached_property
+    def _vectors(self) -> Floats:
+        return self.components.vectors[: self.k]
+
+    @cached_property
+    def _variances(self) -> Floats:
+        return self.components.captured[: self.k]
+
+    @property
+    def _residual_variance(self) -> float:
+        """θ₁."""
+        return self.components.total_variance - float(self._variances.sum())
+
+    def _centred(self, rows: Floats) -> Floats:
+        return np.asarray((rows - self.components.origin) / self.components.space.scale)
+
+    def _scores(self, centred: Floats) -> Floats:
+        return np.asarray(centred @ self._vectors.T)
+
+    def _residuals(self, rows: Floats) -> Floats:
+        centred = self._centred(rows)
+        return centred - self._scores(centred) @ self._vectors
+
+    def _second_moment(self) -> float:
+        """θ₂: of the residual eigenvalues, and of what the noise moved out of the components."""
+        components, d, k = self.components, len(self.components.space.names), self.k
+        off_diagonal = components.noise_edge / (2 * sqrt(d) * finite_size_factor(d))
+        noise = (d - k) * ((d - k - 1) * off_diagonal**2 + components.noise_scale**2)
+        moved = components.signals[:k] - components.captured[:k]
+        return float((components.eigenvalues[k:] ** 2).sum()) - noise + float((moved**2).sum())
