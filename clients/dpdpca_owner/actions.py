@@ -21,6 +21,7 @@ from dpdpca_owner.extensions import check_new_records
 from dpdpca_owner.home import Owner, OwnerHome
 from dpdpca_owner.policy import Policy
 from dpdpca_owner.projection import (
+    SCORES_ONLY,
     Projected,
     Wanted,
     open_components,
@@ -493,7 +494,7 @@ def components(desk: Desk, address: StudyAddress, out: Path | None = None) -> tu
 
 
 def transform(
-    desk: Desk, address: StudyAddress, location: DataLocation, out: Path, wanted: Wanted
+    desk: Desk, address: StudyAddress, location: DataLocation, out: Path, wanted: Wanted = SCORES_ONLY
 ) -> Projected:
     """Write the scores of this owner's records; only the request for components leaves the machine."""
     found, manifest = _published(desk, address)

@@ -132,6 +132,9 @@ class Wanted:
                     yield from ((f"{name} from {feature}", added[:, j]) for j, feature in enumerate(names))
 
 
+SCORES_ONLY = Wanted()
+
+
 @dataclass(frozen=True, slots=True)
 class Projected:
     """What was written: for how many records, and the outlier scores, if any."""
@@ -141,7 +144,11 @@ class Projected:
 
 
 def project(
-    location: DataLocation, manifest: Manifest, components: Components, out: Path, wanted: Wanted = Wanted()
+    location: DataLocation,
+    manifest: Manifest,
+    components: Components,
+    out: Path,
+    wanted: Wanted = SCORES_ONLY,
 ) -> Projected:
     """Project the owner's own records onto the components. Writes the scores to `out`, in the records' order.
 

@@ -302,8 +302,8 @@ def _load_manifest(database: ProxyDatabase, study: StudyId) -> Statement:
 
 
 def _open_files(settings: Settings) -> FileStore:
-    if settings.bucket is None:
+    if settings.store is None:
         return FolderStore(private_dir(settings.home / FILES_FOLDER))
     from dpdpca_proxy.store.objects import open_objects  # obstore is needed only here
 
-    return open_objects(settings.bucket)
+    return open_objects(settings.store)

@@ -74,7 +74,7 @@ class Settings(ServiceSettings):
         "backups.",
     )
     invitation_hours: int = Field(168, ge=1, description="Hours for which an invitation is valid.")
-    bucket: str | None = Field(
+    store: str | None = Field(
         None,
         description="Bucket for chunks, products, draws and releases, as s3://BUCKET/PREFIX; default: the "
         "folder `studies` in the home.",
@@ -142,11 +142,11 @@ class Settings(ServiceSettings):
         with _naming("url"):
             return None if url is None else str(parse_address(url))
 
-    @field_validator("bucket")
+    @field_validator("store")
     @classmethod
-    def _canonical_bucket(cls, bucket: str | None) -> str | None:
-        with _naming("bucket"):
-            return None if bucket is None else str(parse_bucket(bucket))
+    def _canonical_store(cls, store: str | None) -> str | None:
+        with _naming("store"):
+            return None if store is None else str(parse_bucket(store))
 
     @model_validator(mode="after")
     def _check_executor(self) -> Self:

@@ -189,7 +189,7 @@ def far_world(parties: Parties, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pro
         objects.make_bucket("files")
         lead_to(monkeypatch, objects.url)
         database = server.url(server.new_database())
-        with serving(parties, 2, database=database, bucket="s3://files/proxy") as world:
+        with serving(parties, 2, database=database, store="s3://files/proxy") as world:
             yield world
             assert not list(world.home.glob("*.sqlite3*"))
             assert not list((world.home / "studies").iterdir())

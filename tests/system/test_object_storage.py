@@ -65,7 +65,7 @@ def world(stopped_world: ProxyWorld, address: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(jobs, "_MOST_BACKOFF_SECONDS", 0.2)
     monkeypatch.setattr(jobs, "_TIDYING_SECONDS", 0.05)
     monkeypatch.setattr(app, "PROBE_SECONDS", 0.05)
-    stopped_world.settings["bucket"] = address
+    stopped_world.settings["store"] = address
     return stopped_world
 
 
@@ -75,7 +75,7 @@ def start(world: ProxyWorld) -> None:
 
 
 def objects_of(world: ProxyWorld) -> dict[str, bytes]:
-    store = open_objects(world.settings["bucket"])
+    store = open_objects(world.settings["store"])
     found = [meta["path"] for page in store._objects.list() for meta in page]
     return {path: store.read(path) for path in found if ".probe" not in path}
 
@@ -191,7 +191,7 @@ def test_killed_at_any_object_it_goes_on_and_every_sum_is_exact(
     deaths = 0
     with (
         quick_folder() as folder,
-        started_world(folder, parties, settings={"bucket": address}, patience=Patience(seconds=0.0)) as world,
+        started_world(folder, parties, settings={"store": address}, patience=Patience(seconds=0.0)) as world,
     ):
         for point in POINTS:
             world.with_new_key()
@@ -297,7 +297,7 @@ def test_a_store_that_cannot_be_used_is_told(
     elif wrong == "port":
         lead_to(monkeypatch, "http://127.0.0.1:1")
     else:
-        world.settings["bucket"] = "s3://nowhere/proxy"
+        world.settings["store"] = "s3://nowhere/proxy"
     start(world)
     study = world.open_study(3)
     error = refused(lambda: study.deliver(world.owners[0], VALUES[0]))
@@ -355,7 +355,7 @@ def test_an_owner_s_chunk_is_refused_until_the_store_works(
     told = world.request(owner, "PUT", path, body, "application/octet-stream")
     assert (told.status_code, slug(told)) == (503, "storage-failing")
     assert told.headers["retry-after"]
-    assert world.settings["bucket"] not in told.text
+    assert world.settings["store"] not in told.text
     assert readiness(world) == (503, "the storage cannot be written")
     assert world.client(owner).share(study.study).chunks == set()
     relay.mend()

@@ -202,4 +202,4 @@ def test_two_proxies_share_what_a_database_and_a_store_do_not_hold() -> None:
         each["spec"]["accessModes"] for each in manifests("proxy") if each["kind"] == "PersistentVolumeClaim"
     ]
     assert modes == [["ReadWriteMany"], ["ReadWriteMany"]]
-    assert {"DPDPCA_PROXY_DATABASE", "DPDPCA_PROXY_BUCKET"} <= set(settings_of("proxy"))
+    assert {"DPDPCA_PROXY_DATABASE", "DPDPCA_PROXY_STORE"} <= set(settings_of("proxy"))

@@ -1,4 +1,4 @@
-"""The address of a bucket, as the setting `bucket` gives it: s3://BUCKET/PREFIX."""
+"""The address of a bucket, as the setting `store` gives it: s3://BUCKET/PREFIX."""
 
 import re
 from dataclasses import dataclass

@@ -178,7 +178,7 @@ def test_scores_keep_the_records_order_and_take_the_centre_for_what_is_missing(
     publish(scene)
     location = records(scene, "age,x,sex\n100,1,m\n,1,f\n250,1,\n")
     out = tmp_path / "scores.parquet"
-    assert actions.transform(scene.desk, scene.address, location, out) == 3
+    assert actions.transform(scene.desk, scene.address, location, out).records == 3
     scores = np.column_stack([column.to_numpy() for column in pyarrow.parquet.read_table(out).columns])
     np.testing.assert_allclose(scores, [[0, 1, 1], [1, 0, 0], [0, 0, 4]])
     assert stat.S_IMODE(out.stat().st_mode) == 0o600

@@ -46,7 +46,7 @@ def bad(stopped_world: ProxyWorld, monkeypatch: pytest.MonkeyPatch) -> Bad:
     monkeypatch.setattr(objects, "_WAITS", (0.01, 0.01))
     monkeypatch.setattr(objects, "_RETRY_AFTER_SECONDS", 1)
     monkeypatch.setattr(jobs, "_MOST_BACKOFF_SECONDS", 0.05)
-    stopped_world.settings["bucket"] = ADDRESS
+    stopped_world.settings["store"] = ADDRESS
     return bad
 
 
@@ -90,6 +90,6 @@ def test_a_proxy_does_not_serve_from_a_bucket_that_keeps_versions(
     stopped_world.start()
     stopped_world.stop()
     bad.wrong["put"] = lambda real, *arguments, **options: real(*arguments, **options) | {"version": "1"}
-    settings = load_settings(stopped_world.home, port=stopped_world.port, bucket=ADDRESS)
+    settings = load_settings(stopped_world.home, port=stopped_world.port, store=ADDRESS)
     error = refused(lambda: serve(settings))
     assert (type(error), error.slug, "old versions" in error.problem) == (UsageError, "bad-settings", True)

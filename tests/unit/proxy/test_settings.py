@@ -198,12 +198,12 @@ def test_a_proxy_that_never_did_anything_starts_without_the_file(tmp_path: Path)
 def test_a_bucket_is_checked_and_never_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert load_settings(tmp_path).bucket is None
-    assert load_settings(tmp_path, bucket="s3://files/proxy/").bucket == "s3://files/proxy"
-    monkeypatch.setenv("DPDPCA_PROXY_BUCKET", "s3://user:sesame@files/proxy")
+    assert load_settings(tmp_path).store is None
+    assert load_settings(tmp_path, store="s3://files/proxy/").store == "s3://files/proxy"
+    monkeypatch.setenv("DPDPCA_PROXY_STORE", "s3://user:sesame@files/proxy")
     error = refused(lambda: load_settings(tmp_path))
-    assert (error.slug, "bucket: " in error.problem, "sesame" in str(error)) == ("bad-settings", True, False)
-    assert "DPDPCA_PROXY_BUCKET" in error.next_step
+    assert (error.slug, "store: " in error.problem, "sesame" in str(error)) == ("bad-settings", True, False)
+    assert "DPDPCA_PROXY_STORE" in error.next_step
     with pytest.raises(SystemExit):
         cli.main(["proxy", "studies", "--home", str(tmp_path)])
     assert "sesame" not in "".join(capsys.readouterr())
