@@ -18,6 +18,7 @@ from dpdpca_protocol.wire.salts import unsalted
 from dpdpca_proxy.store.files import FileStore, calls_folder, is_salted
 from dpdpca_runtime.cluster.address import Cluster
 from dpdpca_runtime.cluster.carrier import Carrier
+from dpdpca_runtime.cluster.executor import ClusterExecutor
 from dpdpca_runtime.workers import WorkerProcesses, core_count
 
 
@@ -105,8 +106,6 @@ class StudyFiles:
 
     @contextmanager
     def _on_cluster(self, cluster: Cluster) -> Iterator[tuple[Executor, int]]:
-        from dpdpca_runtime.cluster.executor import ClusterExecutor  # Dask is needed only here
-
         carrier = CallFiles(self.store, self.data_key, calls_folder(self.study, secrets.token_hex(16)))
         with ClusterExecutor(cluster, carrier) as executor:
             yield executor, executor.workers

@@ -285,6 +285,14 @@ def test_files_are_checked_before_the_service_starts(tmp_path: Path, key_file: P
     assert refused(Cluster("scheduler", 1, key_file, absent).check) == "bad-settings"
 
 
+def test_a_service_that_lacks_dask_says_so_before_it_starts(
+    key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(UsageError, match="not installed"):
+        Cluster("localhost", 1, key_file).check()
+
+
 def test_a_seal_key_is_private_and_complete(key_file: Path) -> None:
     assert load_seal_key(key_file) == KEY
     key_file.chmod(0o644)
@@ -332,7 +340,7 @@ def test_settings_of_a_cluster_that_do_not_fit_are_refused_at_the_start(tmp_path
 
 def test_a_service_without_a_cluster_does_not_import_dask() -> None:
     program = (
-        "import sys, dpdpca_proxy.serve, dpdpca_proxy.worker, dpdpca_owner.actions;"
+        "import sys, dpdpca_proxy.serve, dpdpca_proxy.worker, dpdpca_owner.records.on_cluster;"
         "print(sorted({name.partition('.')[0] for name in sys.modules} & {'dask', 'distributed', 'tornado'}))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

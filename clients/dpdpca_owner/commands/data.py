@@ -34,7 +34,10 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Lower-case letters, d
 def add(
     name: Name,
     data: Annotated[
-        str | None, typer.Option("--data", help="A file or folder; with --query, a SQLAlchemy URL.")
+        str | None,
+        typer.Option(
+            "--data", help="A file, a folder or s3://BUCKET/PREFIX; with --query, a SQLAlchemy URL."
+        ),
     ] = None,
     query: Query = None,
     data_url_file: UrlFile = None,

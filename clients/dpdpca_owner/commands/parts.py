@@ -43,8 +43,8 @@ Data = Annotated[
     str | None,
     typer.Option(
         "--data",
-        help="A Parquet, Arrow, CSV, .npy or .npz file, a folder of Parquet files, or a pattern such as"
-        " 'part-*.csv'; with --query, a SQLAlchemy URL.",
+        help="A Parquet, Arrow, CSV, .npy or .npz file, a folder or s3://BUCKET/PREFIX of Parquet"
+        " files, or a pattern such as 'part-*.csv'; with --query, a SQLAlchemy URL.",
     ),
 ]
 Query = Annotated[

@@ -10,6 +10,7 @@ from dpdpca_owner.records.summed import PartCall, SummedRecords
 from dpdpca_protocol.release.prefetch import prefetch_results
 from dpdpca_runtime.cluster.address import Cluster
 from dpdpca_runtime.cluster.carrier import InMessage
+from dpdpca_runtime.cluster.executor import ClusterExecutor
 
 
 def sum_on(cluster: Cluster, calls: Sequence[PartCall]) -> Iterator[SummedRecords]:
@@ -19,7 +20,5 @@ def sum_on(cluster: Cluster, calls: Sequence[PartCall]) -> Iterator[SummedRecord
         UnavailableError: the cluster cannot be used now.
         InputError: see `sum_part`.
     """
-    from dpdpca_runtime.cluster.executor import ClusterExecutor  # Dask is needed only here
-
     with ClusterExecutor(cluster, InMessage()) as executor:
         yield from prefetch_results(executor, 3 * executor.workers, calls)

@@ -26,12 +26,14 @@ from dpdpca_proxy.precomputed import prepare_residues
 from dpdpca_proxy.study_files import StudyFiles
 from dpdpca_proxy.worker import draw, make_release, multiply_chunks
 from dpdpca_runtime.cluster.address import SEAL_KEY_VARIABLE, Cluster
+from dpdpca_runtime.cluster.carrier import InMessage
+from dpdpca_runtime.cluster.executor import ClusterExecutor
 from dpdpca_runtime.files import write_private
 
 ROUNDS = 3
 START_SECONDS = 60.0
-SHARES = Size(200, 400, 3072, ReleaseKind.JOINT, 2)
-RELEASE = Size(100, 3, 3072, ReleaseKind.MASKED, 2)
+SHARES = Size(200, 300, 3072, ReleaseKind.JOINT, 2)
+RELEASE = Size(64, 3, 3072, ReleaseKind.MASKED, 2)
 
 Phase = Callable[[StudyFiles], object]
 
@@ -67,9 +69,6 @@ def cluster(folder: Path, workers: int) -> Iterator[Cluster]:
 
 
 def _wait(made: Cluster, workers: int) -> None:
-    from dpdpca_runtime.cluster.carrier import InMessage
-    from dpdpca_runtime.cluster.executor import ClusterExecutor
-
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         try:

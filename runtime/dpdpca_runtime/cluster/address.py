@@ -5,6 +5,7 @@ import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from dpdpca_protocol.errors import NotFoundError, UnavailableError, UsageError
@@ -60,15 +61,26 @@ class Cluster:
         return f"{'tls' if self.tls else 'tcp'}://{host}:{self.port}"
 
     def check(self) -> None:
-        """Checks that the files can be read.
+        """Checks that Dask is installed, and that the files can be read.
 
         Raises:
             UsageError: `bad-settings`, the error names the file.
             PolicyError: others can read the seal key.
         """
+        self.check_installed()
         load_seal_key(self.seal_key)
         if self.tls is not None:
             self._context(self.tls)
+
+    @staticmethod
+    def check_installed() -> None:
+        """Raises UsageError `bad-settings`: Dask is not installed."""
+        if find_spec("distributed") is None:
+            raise UsageError(
+                "bad-settings",
+                "a Dask cluster needs distributed, which is not installed",
+                "install it with: pip install 'dpdpca[dask]'",
+            )
 
     def probe(self) -> None:
         """Connects to the scheduler's port, with TLS if it is set.

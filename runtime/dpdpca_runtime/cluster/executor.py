@@ -1,4 +1,4 @@
-"""Executes calls on a Dask cluster. Only programs that are told to use a cluster import this module."""
+"""Executes calls on a Dask cluster. Dask is imported with the first connection."""
 
 import io
 import logging
@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dpdpca_protocol.errors import DpdpcaError, UnavailableError, UsageError
+from dpdpca_protocol.errors import DpdpcaError, UnavailableError
 from dpdpca_protocol.release.prefetch import Shared
 from dpdpca_runtime.cluster.address import Cluster, load_seal_key
 from dpdpca_runtime.cluster.calls import (
@@ -25,15 +25,9 @@ from dpdpca_runtime.cluster.calls import (
 from dpdpca_runtime.cluster.carrier import Carrier
 from dpdpca_runtime.workers import WorkerThreads
 
-try:
-    from distributed import Client, Security
+if TYPE_CHECKING:
+    from distributed import Client
     from distributed import Future as DaskFuture
-except ImportError as error:
-    raise UsageError(
-        "bad-settings",
-        "a Dask cluster needs distributed, which is not installed",
-        "install it with: pip install 'dpdpca[dask]'",
-    ) from error
 
 _CONNECT_SECONDS = 10.0
 _POLL_SECONDS = 1.0
@@ -173,7 +167,10 @@ class ClusterExecutor(WorkerThreads):
         )
 
 
-def _connect(cluster: Cluster) -> Client:
+def _connect(cluster: Cluster) -> "Client":
+    cluster.check_installed()
+    from distributed import Client, Security
+
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # our errors say what Dask would say
     cluster.probe()  # Dask itself would try for some time

@@ -12,9 +12,9 @@ import pytest
 from study_parties import MakeManifest
 
 from dpdpca_owner.records.contribution import Contribution, read_contribution
-from dpdpca_owner.records.open import parquet_parts
+from dpdpca_owner.records.open import open_source, parquet_parts
 from dpdpca_owner.records.source import DataLocation
-from dpdpca_owner.records.summed import PartCall, SummedRecords
+from dpdpca_owner.records.summed import PartCall, SummedRecords, part_calls
 from dpdpca_protocol.errors import InputError
 
 KEY = bytes(range(32))
@@ -84,6 +84,19 @@ def test_summed_parts_are_the_whole(
     assert here.suspected_units, "the weights"
     assert here.report.clipped
     assert seen[0][-1] == seen[1][-1] == RECORDS
+
+
+def test_the_unit_check_looks_at_the_same_records(folder: Path, make_manifest: MakeManifest) -> None:
+    """It looks at fewer records once it has seen some hundred."""
+    manifest, location = make_manifest(), DataLocation(str(folder))
+    whole, merged = (SummedRecords(manifest, KEY, strict=False) for _ in range(2))
+    for _ in whole.add_all(open_source(location, manifest.features)):
+        pass
+    for call in part_calls(parquet_parts(location), manifest, KEY, strict=False):
+        merged.merge(call())
+    looked_at = [[seen.values for seen in each.units._seen] for each in (whole, merged)]
+    assert looked_at[0] == looked_at[1]
+    assert max(looked_at[0]) < RECORDS
 
 
 def test_a_study_of_pairs_reads_its_records_here(folder: Path, make_manifest: MakeManifest) -> None:
