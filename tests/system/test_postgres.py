@@ -247,10 +247,11 @@ PROMISES = (
     "tests/crash/test_every_write.py",
     "tests/crash/test_closing_race.py",
     "tests/crash/test_restored_backups.py",
-    "tests/unit/proxy/test_audit.py",
     "tests/system/test_restarts.py",
 )
-"""P2, P6, P9, P10, P17 and P7; P1 and P8 are in CORE and in tests/crash/test_kills.py."""
+"""P2, P6, P9, P10 and P7. CORE has P8 and P9, and tests/crash/test_kills.py has P1."""
+AUDIT = ("tests/unit/proxy/test_audit.py",)
+"""P17: every row that somebody altered in the server is noticed."""
 OF_SQLITE = (
     "tests/unit/proxy/test_resuming.py::test_everything_secret_is_gone_after_the_release",  # reads the file
     "tests/unit/proxy/test_resuming.py::test_a_full_database_refuses_and_recovers",  # by a PRAGMA
@@ -264,8 +265,11 @@ OF_SQLITE = (
     [
         pytest.param(CORE, "not nightly", 1200, id="core"),
         pytest.param(PROMISES, "not nightly", 1200, id="promises"),
+        pytest.param(AUDIT, "not nightly", 1200, id="audit"),
         pytest.param(OTHERS, "not nightly", 1200, id="others", marks=pytest.mark.nightly),
-        pytest.param(PROMISES, "nightly", 4 * 3600, id="promises at length", marks=pytest.mark.nightly),
+        pytest.param(
+            (*PROMISES, *AUDIT), "nightly", 4 * 3600, id="promises at length", marks=pytest.mark.nightly
+        ),
     ],
 )
 def test_what_holds_on_sqlite_holds_on_postgres(
