@@ -247,10 +247,14 @@ PROMISES = (
     "tests/crash/test_every_write.py",
     "tests/crash/test_closing_race.py",
     "tests/crash/test_restored_backups.py",
-    "tests/unit/proxy/test_audit.py",
     "tests/system/test_restarts.py",
 )
-"""P2, P6, P9, P10, P17 and P7; P1 and P8 are in CORE and in tests/crash/test_kills.py."""
+"""P2, P6, P9, P10 and P7. CORE has P8 and P9, and tests/crash/test_kills.py has P1."""
+AUDIT = ("tests/unit/proxy/test_audit.py",)
+"""P17: every row that somebody altered in the server is noticed."""
+BY_DAY = ("-m", "not nightly")
+AT_LENGTH = ("-m", "nightly", "-k", "not power")
+"""Every act dies and fails at every point. What a power cut takes away are files, on every database alike."""
 OF_SQLITE = (
     "tests/unit/proxy/test_resuming.py::test_everything_secret_is_gone_after_the_release",  # reads the file
     "tests/unit/proxy/test_resuming.py::test_a_full_database_refuses_and_recovers",  # by a PRAGMA
@@ -262,14 +266,17 @@ OF_SQLITE = (
 @pytest.mark.parametrize(
     ("files", "chosen", "seconds"),
     [
-        pytest.param(CORE, "not nightly", 1200, id="core"),
-        pytest.param(PROMISES, "not nightly", 1200, id="promises"),
-        pytest.param(OTHERS, "not nightly", 1200, id="others", marks=pytest.mark.nightly),
-        pytest.param(PROMISES, "nightly", 4 * 3600, id="promises at length", marks=pytest.mark.nightly),
+        pytest.param(CORE, BY_DAY, 1200, id="core"),
+        pytest.param(PROMISES, BY_DAY, 1200, id="promises"),
+        pytest.param(AUDIT, BY_DAY, 1200, id="audit"),
+        pytest.param(OTHERS, BY_DAY, 1200, id="others", marks=pytest.mark.nightly),
+        pytest.param(
+            (*PROMISES, *AUDIT), AT_LENGTH, 4 * 3600, id="promises at length", marks=pytest.mark.nightly
+        ),
     ],
 )
 def test_what_holds_on_sqlite_holds_on_postgres(
-    server: PostgresServer, files: tuple[str, ...], chosen: str, seconds: float
+    server: PostgresServer, files: tuple[str, ...], chosen: tuple[str, ...], seconds: float
 ) -> None:
     environment = os.environ | {
         FOLDER_VARIABLE: str(server.folder),
@@ -277,7 +284,7 @@ def test_what_holds_on_sqlite_holds_on_postgres(
     }
     environment.pop("PYTEST_XDIST_WORKER", None)
     deselected = (f"--deselect={test}" for test in OF_SQLITE)
-    options = ("-q", "-p", "on_postgres", "-p", "no:cacheprovider", "-m", chosen)
+    options = ("-q", "-p", "on_postgres", "-p", "no:cacheprovider", *chosen)
     call = [sys.executable, "-m", "pytest", *options, *files, *deselected]
     done = subprocess.run(
         call, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds, check=False
