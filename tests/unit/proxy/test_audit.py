@@ -29,6 +29,7 @@ from study_parties import Parties
 from tampering import tampering, without_references
 
 from dpdpca_cli import main as cli
+from dpdpca_protocol.messages.software import Software, SoftwareKind, telling_software
 from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.messages.transcript import KINDS
 from dpdpca_protocol.paillier.keys import KeyRules
@@ -435,6 +436,20 @@ def test_an_audit_does_not_miss_what_a_running_proxy_deletes(world: ProxyWorld) 
         assert trail.row.state is StudyState.OPEN
         study.withdraw(world.owners[0], 2)
         assert {check.outcome for check in audit_trail(trail)} == {HOLDS}
+
+
+def test_a_release_whose_event_names_other_software_is_noticed(
+    world: ProxyWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Software("9.9.9", SoftwareKind.EDITABLE)
+    monkeypatch.setattr(jobs, "telling_software", lambda detail, _: telling_software(detail, other))
+    study = world.open_study(3, release="joint")
+    deliver(study)
+    study.close()
+    study.wait_state("released")
+    with world.proxy.database.reading("audit") as connection:
+        told = [check.outcome for check in audit_trail(Trail(world.proxy, connection, study.study))]
+    assert sum("another software" in outcome for outcome in told) == 1
 
 
 def test_what_is_undone_as_if_it_never_was_is_known_by_the_generation(
