@@ -401,7 +401,7 @@ def test_a_study_survives_a_killed_proxy_and_a_restart_of_the_database(
     assert int(str(survivor["trusted_components"])) >= 1
     study = str(survivor["study"])
     said = scaled.compose("exec", "-T", "user", "dpdpca", "user", "verify", study, "--json", *SERVICE)
-    assert json.loads(said)["verified"] is True
+    assert json.loads(said)["verified"]
     said = scaled.compose("exec", "-T", "proxy-2", "dpdpca", "proxy", "audit", study, "--json")
     assert json.loads(said)["holds"] is True
     running = scaled.compose("ps", "--services", "--status", "running").split()
