@@ -347,7 +347,7 @@ def scaled(engine: Engine) -> Iterator[Engine]:
         print(overlay.compose("logs", "--tail", "60", check=False)[-30_000:])
         raise
     finally:
-        overlay.compose("down", "--volumes", "--timeout", "20")
+        overlay.compose("down", "--volumes", "--remove-orphans", "--timeout", "20")  # `run` left an orphan
 
 
 @pytest.fixture(scope="module")
