@@ -57,7 +57,8 @@ def verify_evidence(
     owners = len(verified.shares)
     yield f"the proxy signed the release, and its cohort digest is that of its {owners} owners"
     if verified.release.software is not None:
-        yield f"the proxy says that {verified.release.software} made the release; nothing proves this"
+        software = verified.release.software
+        yield f"release and transcript name the same software: {software}; the proxy states it, unproved"
     yield f"the {owners} share statements are signed by these owners and match the manifest"
     if verified.release.records is not None:
         yield f"this data user proved to the proxy that this cohort has {verified.release.records} records"

@@ -127,7 +127,7 @@ def test_a_whole_study_at_a_proxy_from_a_reviewed_wheel(world: World, tmp_path: 
         owner.join(address, file)
     federation.user.wait_state(study, "published")
     verified = federation.user.run("user", "verify", study)
-    assert f"the proxy says that {card} made the release" in " ".join(verified.out.split())
+    assert f"release and transcript name the same software: {card}" in " ".join(verified.out.split())
     told = owners[1].status(address)["software"]
     assert told["is_accepted"] is True
     assert digest in told["text"]

@@ -418,8 +418,8 @@ def test_a_finished_study_is_shown_saved_and_verified(
     monkeypatch.setattr(offline, "verify_evidence", lambda *given: real(*given, key_rules=KeyRules(512)))
     status, out, _ = run("verify", study)
     assert status == 0
-    assert out.count("✓") == 9
-    assert len(json.loads(run("verify", study, "--json")[1])["verified"]) == 9
+    assert out.count("✓") == 10
+    assert len(json.loads(run("verify", study, "--json")[1])["verified"]) == 10
 
 
 def test_tables_of_a_finished_study_are_written(run: Run, finished: tuple[UserWorld, str]) -> None:
