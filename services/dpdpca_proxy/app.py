@@ -123,7 +123,7 @@ def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
     app.state.heavy, app.state.stopping, app.state.tasks = CapacityLimiter(_HEAVY_AT_ONCE), stopping, []
     app.state.large = LargeBodies(_LARGE_BODIES_BYTES, _LARGE_BODIES_BYTES)
     app.state.statements = LargeBodies(_STATEMENTS_BYTES, _STATEMENTS_BYTES // 4)
-    app.state.probed_at, app.state.cluster_trouble = time.monotonic(), None
+    app.state.probed_at = time.monotonic()
     app.state.rate = RateLimit(proxy.settings.party_requests, time.monotonic)
     for routes in (parties, inbox, studies, shares, releases, events):
         app.include_router(routes.router, dependencies=[Depends(check_addressed_here)])
@@ -151,6 +151,8 @@ def create_operator_app(public: FastAPI) -> FastAPI:
     install_style(app)
     install_files(app, {"/": _PAGE / "index.html", "/page.js": _PAGE / "page.js"})
     proxy.metrics.gauge("dpdpca_studies", lambda: _studies_by_state(proxy))
+    if (cluster := proxy.settings.cluster) is not None:
+        proxy.metrics.gauge("dpdpca_cluster_reachable", lambda: {(): _reachable(cluster)})
 
     @app.get("/metrics")
     async def read_metrics() -> Response:
@@ -186,8 +188,6 @@ def _not_ready(app: FastAPI) -> str | None:
         return error.problem
     if app.state.proxy.database.trouble or app.state.proxy.files.trouble:
         return "the storage cannot be written"
-    if app.state.cluster_trouble is not None:
-        return str(app.state.cluster_trouble)
     if app.state.jobs.trouble is not None:
         return "a study cannot go on; the log says why, and an operator must act"
     if not app.state.tasks or any(task.done() for task in app.state.tasks):
@@ -196,23 +196,21 @@ def _not_ready(app: FastAPI) -> str | None:
 
 
 def _probe(app: FastAPI) -> None:
-    """Writes a small file now and then, so that even an idle proxy notices a failing storage. Also connects
-    to the Dask scheduler, if there is one."""
+    """Writes a small file now and then, so that even an idle proxy notices a failing storage."""
     now = time.monotonic()
     if now - app.state.probed_at >= PROBE_SECONDS:
         app.state.probed_at = now
         with suppress(OSError, DpdpcaError):  # the store remembers the failure
             app.state.proxy.files.probe()
-        app.state.cluster_trouble = _trouble_of(app.state.proxy.settings.cluster)
 
 
-def _trouble_of(cluster: Cluster | None) -> str | None:
+def _reachable(cluster: Cluster) -> float:
+    """1 if the Dask scheduler answers, else 0. The proxy can take shares without it, so it stays ready."""
     try:
-        if cluster is not None:
-            cluster.probe()
-    except DpdpcaError as error:
-        return f"{error.problem}; long work waits for it"
-    return None
+        cluster.probe()
+    except DpdpcaError:
+        return 0.0
+    return 1.0
 
 
 def _studies_by_state(proxy: Proxy) -> dict[Labels, float]:

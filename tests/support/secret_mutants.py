@@ -180,6 +180,8 @@ NO_SECRETS = {
     "dpdpca_user_service/routes/studies.py create": "the id of a row",
     "dpdpca_user_service/work.py open_release": "the bootstrap of a result that is noisy already",
     "dpdpca_user/results/deviates.py uniforms": "the bootstrap of a result that is noisy already",
+    "dpdpca_user/commands/combining.py show_combination": "the bootstrap of a result that is noisy already",
+    "dpdpca_user/estimator.py FederatedPCA.from_models": "the bootstrap of a result that is noisy already",
     "dpdpca_user/commands/plan.py _rehearse": "made-up records",
     "dpdpca_user/local.py DPPCA.fit": "the order of pairs: the guarantee holds for each order",
     "dpdpca_cli/federation/processes.py free_port": "a port to try",

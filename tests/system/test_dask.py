@@ -4,6 +4,7 @@ Results are exact, whoever dies, and the scheduler reads no secret.
 """
 
 import os
+import re
 import secrets
 import signal
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from dask_cluster import DaskCluster, dask_cluster
 from object_server import lead_to, object_server
 from obstore.store import S3Store
 from proxy_world import OpenStudy, ProxyWorld, values_of, wait_for
+from starlette.testclient import TestClient
 from store_checks import row_of
 from study_parties import MakeManifest
 
@@ -87,9 +89,11 @@ def check_end(study: OpenStudy) -> None:
     assert {check.outcome for check in audit_study(study.world.proxy, study.study)} == {HOLDS}
 
 
-def readiness(world: ProxyWorld) -> tuple[int, str]:
-    answer = world.request(None, "GET", "/readyz")
-    return answer.status_code, answer.json().get("reason", "")
+def is_reachable(world: ProxyWorld) -> bool:
+    """What the metrics say of the scheduler."""
+    with TestClient(world.operator(), base_url="http://127.0.0.1") as operator:
+        (line,) = re.findall(r"^dpdpca_cluster_reachable (\S+)$", operator.get("/metrics").text, re.MULTILINE)
+    return float(line) == 1
 
 
 def calls_under_way(study: OpenStudy) -> list[str]:
@@ -181,7 +185,7 @@ def test_the_calls_of_a_killed_worker_are_made_by_another(
 def test_a_study_waits_for_a_scheduler_that_is_away_and_loses_nothing(
     world: ProxyWorld, cluster: DaskCluster, noiseless: None
 ) -> None:
-    wait_for(lambda: readiness(world)[0] == 200)
+    wait_for(lambda: is_reachable(world))
     study = world.open_study(3, release="masked")
     deliver_all(study)
     send(signal.SIGSTOP, *cluster.workers)  # what is begun cannot end
@@ -191,14 +195,14 @@ def test_a_study_waits_for_a_scheduler_that_is_away_and_loses_nothing(
     cluster.kill(cluster.scheduler)
     for worker in cluster.workers:
         cluster.kill(worker)
-    wait_for(lambda: readiness(world)[0] == 503)
-    assert "Dask scheduler" in readiness(world)[1]
+    wait_for(lambda: not is_reachable(world))
+    assert world.request(None, "GET", "/readyz").status_code == 200
     assert study.state() == "closed"
     cluster.workers.clear()
     cluster.start()
     answer(study)
     check_end(study)
-    wait_for(lambda: readiness(world)[0] == 200)
+    wait_for(lambda: is_reachable(world))
 
 
 # Owners

@@ -31,6 +31,13 @@ from dpdpca_user.commands.parts import (
 )
 from dpdpca_user.commands.run import declined_text, study_chains, study_run
 
+Anybody = Annotated[
+    bool,
+    typer.Option(
+        "--anybody", help="Name nobody: any enrolled owner may join, and the proxy draws the noise."
+    ),
+]
+
 study_app = typer.Typer(help="Create studies and follow them.", no_args_is_help=True)
 
 
@@ -47,12 +54,7 @@ def study_init(
     single: Annotated[
         bool, typer.Option("--single", help="Write the draft of one joint study instead of a chain.")
     ] = False,
-    anybody: Annotated[
-        bool,
-        typer.Option(
-            "--anybody", help="Name nobody: any enrolled owner may join, and the proxy draws the noise."
-        ),
-    ] = False,
+    anybody: Anybody = False,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write the draft to this file; default: print it.")
     ] = None,
@@ -153,12 +155,7 @@ def study_extend(
         list[str] | None,
         typer.Option(help="Name this owner; give the option again for each owner that brings new records."),
     ] = None,
-    anybody: Annotated[
-        bool,
-        typer.Option(
-            "--anybody", help="Name nobody: any enrolled owner may join, and the proxy draws the noise."
-        ),
-    ] = False,
+    anybody: Anybody = False,
     min_owners: Annotated[
         int | None, typer.Option(min=1, help="The smallest number of newcomers for a release.")
     ] = None,

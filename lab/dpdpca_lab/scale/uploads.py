@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from dpdpca_cli.federation.parties import LocalParty, is_ready
 from dpdpca_cli.federation.processes import ChildProcesses, free_port
+from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.messages.share import ShareStatement
 from dpdpca_protocol.messages.study_messages import StudyMark
 from dpdpca_protocol.pads.keys import PadsSecret
@@ -138,5 +140,7 @@ def _send(
 
 def _cpu_seconds(process: int) -> float:
     """CPU time of a process so far, in steps of a clock tick."""
+    if sys.platform != "linux":
+        raise UsageError("bad-argument", "the CPU time of the proxy can be read on Linux only", "use Linux")
     fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
