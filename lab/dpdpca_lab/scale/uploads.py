@@ -14,19 +14,19 @@ from dpdpca_cli.federation.parties import LocalParty, is_ready
 from dpdpca_cli.federation.processes import ChildProcesses, free_port
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.messages.share import ShareStatement
-from dpdpca_protocol.messages.study_messages import StudyMark
+from dpdpca_protocol.messages.study_messages import ProxyCard, StudyMark
 from dpdpca_protocol.pads.keys import PadsSecret
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.terms.parties import PadsKeyTerms, Party, ProxyParty
-from dpdpca_protocol.terms.signed_manifest import open_manifest, sign_manifest
+from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, sign_manifest
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.sealing import chunk_info, seal
-from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_protocol.wire.signing import IdentityKey, Statement
 from dpdpca_runtime.files import private_dir
 from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_user.planning.draft import complete_draft
 
-_START_SECONDS = 60.0
+START_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,32 +52,54 @@ class Uploads:
 def upload(features: int, shares: int) -> Uploads:
     """Start a proxy, and send it `shares` shares of a joint study under pads."""
     with tempfile.TemporaryDirectory(prefix="dpdpca-bench-") as folder:
-        home = private_dir(Path(folder) / "proxy")
         port, operator = free_port(), free_port()
         url = f"http://127.0.0.1:{port}"
         settings = {"DPDPCA_PROXY_PORT": str(port), "DPDPCA_PROXY_OPERATOR_PORT": str(operator)}
-        party = LocalParty("proxy", "Relay", home, settings)
+        party = LocalParty("proxy", "Relay", private_dir(Path(folder) / "proxy"), settings)
         with ChildProcesses(Path(folder), {}) as processes:
             processes.run("proxy init", party.init(), party.environment)
             server = processes.start("proxy", party.serve(), party.environment, is_server=True)
-            processes.wait_until(lambda: is_ready(url), _START_SECONDS, server, "was not ready")
-            parties = [("user", "Institute"), *(("owner", f"Owner {number}") for number in range(shares))]
-            keys = [IdentityKey.generate() for _ in parties]
-            with ProxyClient(url, keys[0]) as client:
-                pinned = client.card()[0].identity.ed25519
-            invited = [party.invite(LocalParty(role, name, home)) for role, name in parties]
-            printed = [processes.start("invite", words, party.environment) for words in invited]
-            processes.wait_for(printed, _START_SECONDS * len(printed))
-            for (role, name), key, child in zip(parties, keys, printed, strict=True):
-                with ProxyClient(url, key, pinned) as client:
-                    client.enrol(role, name, json.loads(child.output.read_text(encoding="utf-8"))["token"])
-            user, *owners = keys
-            return _send(url, pinned, user, owners, features, server.process.pid)
+            processes.wait_until(lambda: is_ready(url), START_SECONDS, server, "was not ready")
+            pinned, keys = enrol_all(processes, party, url, shares)
+            return _send(url, pinned, keys[0], keys[1:], features, server.process.pid)
 
 
-def _send(
-    url: str, pinned: bytes, user: IdentityKey, owners: list[IdentityKey], features: int, process: int
-) -> Uploads:
+def enrol_all(
+    processes: ChildProcesses, party: LocalParty, url: str, owners: int
+) -> tuple[bytes, list[IdentityKey]]:
+    """Enrol a data user and so many owners. Returns the proxy's key and theirs, the data user's first."""
+    parties = [("user", "Institute"), *(("owner", f"Owner {number}") for number in range(owners))]
+    keys = [IdentityKey.generate() for _ in parties]
+    with ProxyClient(url, keys[0]) as client:
+        pinned = client.card()[0].identity.ed25519
+    invited = [party.invite(LocalParty(role, name, party.home)) for role, name in parties]
+    printed = [processes.start("invite", words, party.environment) for words in invited]
+    processes.wait_for(printed, START_SECONDS * len(printed))
+    for (role, name), key, child in zip(parties, keys, printed, strict=True):
+        with ProxyClient(url, key, pinned) as client:
+            client.enrol(role, name, json.loads(child.output.read_text(encoding="utf-8"))["token"])
+    return pinned, keys
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStudy:
+    """A study that takes shares, as owners need to know it.
+
+    Attributes:
+        card: of the proxy.
+        signed: the manifest.
+        head: the end of the proxy's log that shares refer to.
+        manifest_bytes: of the signed manifest.
+    """
+
+    card: ProxyCard
+    signed: SignedManifest
+    head: Digest
+    manifest_bytes: int
+
+
+def open_study(url: str, pinned: bytes, user: IdentityKey, owners: int, features: int) -> OpenStudy:
+    """Create a joint study under pads."""
     with ProxyClient(url, user, pinned) as client:
         card, _ = client.card()
         manifest = complete_draft(
@@ -91,7 +113,7 @@ def _send(
                 "min_records": 1,
                 "max_records": 100_000,
                 "min_owners": 2,
-                "max_owners": len(owners),
+                "max_owners": owners,
             },
             Party("Institute", user.public.ed25519),
             ProxyParty(card.name, card.url, card.identity.ed25519, card.identity.sealing_key),
@@ -105,37 +127,50 @@ def _send(
         mark = client.study(signed.study_id).mark
         assert mark is not None  # the proxy gives one for each open study
         head = StudyMark.verify(mark, signed.study_id, pinned).head
-    suite = signed.suite
-    values = [0] * manifest.figures.value_count
+    return OpenStudy(card, signed, head, len(statement.encoded))
+
+
+def sealed_share(study: OpenStudy, owner: IdentityKey) -> tuple[list[bytes], Statement]:
+    """The sealed chunks of a share of zeros, and the owner's statement about it."""
+    signed, public = study.signed, owner.public
+    suite, values = signed.suite, [0] * signed.manifest.figures.value_count
+    begun = suite.begin(public.party_id, 1, OS_RANDOMNESS)
+    make = suite.chunk_maker(begun.secrets, OS_RANDOMNESS)
+    chunks = [
+        make(index, values[at.start : at.stop])(lambda count: None)
+        for index, at in enumerate(map(suite.chunk_values, range(suite.chunk_count)))
+    ]
+    sealed = [
+        seal(chunk, study.card.identity.sealing_key, chunk_info(signed.study_id, public.party_id, 1, index))
+        for index, chunk in enumerate(chunks)
+    ]
+    claim = ShareStatement(
+        signed.study_id,
+        public.ed25519,
+        1,
+        tuple(map(Digest.of, chunks)),
+        public.sealing_key,
+        study.head,
+        pad=begun.pad,
+    )
+    return sealed, claim.sign(owner)
+
+
+def _send(
+    url: str, pinned: bytes, user: IdentityKey, owners: list[IdentityKey], features: int, process: int
+) -> Uploads:
+    study = open_study(url, pinned, user, len(owners), features)
     sent, cpu, clock = 0, 0.0, 0.0
     for owner in owners:
-        public, begun = owner.public, suite.begin(owner.public.party_id, 1, OS_RANDOMNESS)
-        make = suite.chunk_maker(begun.secrets, OS_RANDOMNESS)
-        chunks = [
-            make(index, values[at.start : at.stop])(lambda count: None)
-            for index, at in enumerate(map(suite.chunk_values, range(suite.chunk_count)))
-        ]
-        sealed = [
-            seal(chunk, card.identity.sealing_key, chunk_info(signed.study_id, public.party_id, 1, index))
-            for index, chunk in enumerate(chunks)
-        ]
-        claim = ShareStatement(
-            signed.study_id,
-            public.ed25519,
-            1,
-            tuple(map(Digest.of, chunks)),
-            public.sealing_key,
-            head,
-            pad=begun.pad,
-        ).sign(owner)
+        sealed, claim = sealed_share(study, owner)
         with ProxyClient(url, owner, pinned) as client:
             begin, used = time.perf_counter(), _cpu_seconds(process)
             for index, body in enumerate(sealed):
-                client.put_chunk(signed.study_id, 1, index, body)
-            client.complete_share(signed.study_id, claim)
+                client.put_chunk(study.signed.study_id, 1, index, body)
+            client.complete_share(study.signed.study_id, claim)
             cpu, clock = cpu + _cpu_seconds(process) - used, clock + time.perf_counter() - begin
         sent += sum(map(len, sealed))
-    return Uploads(len(owners), suite.chunk_count, sent, cpu, clock, len(statement.encoded))
+    return Uploads(len(owners), study.signed.suite.chunk_count, sent, cpu, clock, study.manifest_bytes)
 
 
 def _cpu_seconds(process: int) -> float:
