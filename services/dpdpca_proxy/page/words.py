@@ -48,7 +48,7 @@ _EVENTS: Final[Mapping[str, str]] = {
     "manifest": "The data user opened the study.",
     "receipt": "{owner} delivered its share.",
     "withdrawal": "{owner} withdrew its share.",
-    "closed": "The study closed: {reason}, with {owners}.",
+    "closed": "The study closed with {owners} ({reason}).",
     "count": "The data user proved the number of records.",
     "release": "The proxy released the sum with noise.",
     "opened": "The data user opened the release.",

@@ -92,7 +92,7 @@ def test_an_open_study_names_its_owners_and_what_they_have_done(
     page = said(operator, study)
     assert page.startswith("Weights open for shares Data user: Institute")
     assert "Time left 2 days 3 hours (until " in page
-    assert "1 of 3 delivered; the study needs 2 to 3" in page
+    assert "1 of 3 delivered; 2 needed, 3 at most" in page
     assert "Hospital A delivered Hospital B sending Hospital C declined" in page
     assert "Hospital A delivered its share." in page
     assert "The data user opened the study." in page
@@ -132,7 +132,7 @@ def test_a_masked_study_waits_for_its_data_user(world: ProxyWorld, operator: Tes
     page = said(operator, study)
     assert words.WAITS_FOR_COUNT in page
     assert words.DATA_USER_AWAY[1] not in page
-    assert f"The study closed: by the data user, with {len(world.owners)} owners." in page
+    assert f"The study closed with {len(world.owners)} owners (by the data user)." in page
     world.clock.ahead = timedelta(hours=2)
     assert words.DATA_USER_AWAY[1] in said(operator, study)
 
