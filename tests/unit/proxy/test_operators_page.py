@@ -7,7 +7,7 @@ from datetime import timedelta
 from html.parser import HTMLParser
 
 import pytest
-from proxy_world import OpenStudy, ProxyWorld, unlike_before, values_of, wait_for
+from proxy_world import InlineWorker, OpenStudy, ProxyWorld, unlike_before, values_of, wait_for
 from sqlalchemy import text
 from starlette.testclient import TestClient
 
@@ -135,6 +135,20 @@ def test_a_masked_study_waits_for_its_data_user(world: ProxyWorld, operator: Tes
     assert f"The study closed with {len(world.owners)} owners (by the data user)." in page
     world.clock.ahead = timedelta(hours=2)
     assert words.DATA_USER_AWAY[1] in said(operator, study)
+
+
+def test_a_step_that_fails_is_told_with_its_study(world: ProxyWorld, operator: TestClient) -> None:
+    def broken(_name: str) -> None:
+        raise ValueError("a bug")
+
+    assert isinstance(world.worker, InlineWorker)
+    study, other = opened(world), opened(world, title="Other")
+    world.worker.before = broken
+    for seed, owner in enumerate(world.owners):
+        study.deliver(owner, values_of(3, seed))
+    study.close()
+    wait_for(lambda: words.TROUBLE["step-failing"][1] in said(operator, study))
+    assert "fails again and again" not in said(operator, other)
 
 
 def test_a_cancelled_and_a_released_study(world: ProxyWorld, operator: TestClient) -> None:
