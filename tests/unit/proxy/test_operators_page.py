@@ -151,6 +151,24 @@ def test_a_step_that_fails_is_told_with_its_study(world: ProxyWorld, operator: T
     assert "fails again and again" not in said(operator, other)
 
 
+def test_a_running_step_shows_how_far_it_is(world: ProxyWorld, operator: TestClient) -> None:
+    study = opened(world)
+    during: dict[str, Reader] = {}
+    assert isinstance(world.worker, InlineWorker)
+    world.worker.before = lambda name: during.update({name: read(operator)})
+    for seed, owner in enumerate(world.owners):
+        study.deliver(owner, values_of(3, seed))
+    study.close()
+    study.wait_state("released")
+    total = study.manifest.figures.chunk_count
+    reader = during["multiply_chunks"]
+    assert f"adding up the shares: 0 of {total}" in reader.studies[study.study.hex()]
+    (bar,) = (attributes for tag, attributes in reader.elements if tag == "progress")
+    assert (bar["value"], bar["max"]) == ("0", str(total))
+    assert "making the release" in during["make_release"].studies[study.study.hex()]
+    wait_for(lambda: "progress" not in {tag for tag, _ in read(operator).elements})
+
+
 def test_a_cancelled_and_a_released_study(world: ProxyWorld, operator: TestClient) -> None:
     cancelled, released = opened(world), opened(world)
     cancelled.cancel()
@@ -251,6 +269,17 @@ def test_a_proxy_that_cannot_work_says_so(
     assert "cannot do its work" not in read(operator).words
     monkeypatch.setattr("dpdpca_proxy.store.files.write_private", refusing)
     assert "The proxy cannot do its work: the storage cannot be written." in read(operator).words
+
+
+def test_a_database_that_cannot_be_read_is_told_on_the_page(world: ProxyWorld, operator: TestClient) -> None:
+    opened(world, title="Out of reach")
+    with world.proxy.database.transaction("damage") as connection:
+        connection.execute(text("ALTER TABLE studies RENAME TO elsewhere"))
+    answer = operator.get("/")
+    assert answer.status_code >= 500
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "The proxy cannot read its studies" in answer.text
+    assert "Out of reach" not in answer.text
 
 
 @pytest.mark.parametrize(
