@@ -7,18 +7,19 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
-from pathlib import Path
 
-from anyio import CapacityLimiter
+from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES
 from dpdpca_proxy.carried import CarriedAnswers
 from dpdpca_proxy.jobs import Jobs
+from dpdpca_proxy.page.overview import overview_of
+from dpdpca_proxy.page.render import FOLDER, render_failure, render_overview
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.routes import events, inbox, parties, releases, shares, studies
 from dpdpca_proxy.routes.callers import check_addressed_here
@@ -30,8 +31,8 @@ from dpdpca_proxy.worker import COURTESY
 from dpdpca_runtime.asgi.contract import describe, operation_id
 from dpdpca_runtime.asgi.limits import InFlightLimit, LargeBodies
 from dpdpca_runtime.asgi.observe import Labels, ObserveMiddleware, install_health
-from dpdpca_runtime.asgi.pages import install_docs, install_files, install_style
-from dpdpca_runtime.asgi.problems import install_problem_handlers
+from dpdpca_runtime.asgi.pages import PAGE_HEADERS, install_docs, install_files, install_style
+from dpdpca_runtime.asgi.problems import install_problem_handlers, status_of
 from dpdpca_runtime.asgi.rate import AddressLimit, RateLimit
 from dpdpca_runtime.asgi.stall import StallWatch
 from dpdpca_runtime.asgi.traces import OWN_TRACES_ONLY
@@ -54,8 +55,6 @@ much memory."""
 _STATEMENTS_BYTES = 64 * 1024 * 1024
 """The proxy receives at most this many bytes of manifests and share statements at the same time; one caller
 may use a quarter."""
-
-_PAGE = Path(__file__).parent / "page"
 
 
 def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
@@ -140,7 +139,7 @@ def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
 
 
 def create_operator_app(public: FastAPI) -> FastAPI:
-    """The operator's application: the live page at `/`, and `/metrics`.
+    """The operator's application: the page at `/`, and `/metrics`.
 
     It is read-only. This application answers only to the names of its own listener, so that no other web page
     can reach it through an operator's browser.
@@ -149,10 +148,24 @@ def create_operator_app(public: FastAPI) -> FastAPI:
     title = "DPDPCA proxy, operator"
     app = FastAPI(title=title, docs_url=None, redoc_url=None, openapi_url=None, **OWN_TRACES_ONLY)
     install_style(app)
-    install_files(app, {"/": _PAGE / "index.html", "/page.js": _PAGE / "page.js"})
+    install_files(app, {f"/{name}": FOLDER / "static" / name for name in ("overview.css", "page.js")})
+    look = overview_of(proxy, public.state.jobs)
+    one_at_a_time = CapacityLimiter(1)
     proxy.metrics.gauge("dpdpca_studies", lambda: _studies_by_state(proxy))
     if (cluster := proxy.settings.cluster) is not None:
         proxy.metrics.gauge("dpdpca_cluster_reachable", lambda: {(): _reachable(cluster)})
+
+    def overview() -> HTMLResponse:
+        name = proxy.settings.name
+        try:
+            page, status = render_overview(name, look(), _not_ready(public)), 200
+        except DpdpcaError as error:
+            page, status = render_failure(name, error), status_of(error)
+        return HTMLResponse(page, status, headers=PAGE_HEADERS)
+
+    @app.get("/")
+    async def read_overview() -> Response:
+        return await to_thread.run_sync(overview, limiter=one_at_a_time)
 
     @app.get("/metrics")
     async def read_metrics() -> Response:

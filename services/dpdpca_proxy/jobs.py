@@ -108,6 +108,10 @@ class Jobs:
             return "state-corrupt"
         return next(iter(told), None)
 
+    def trouble_of(self, study: StudyId) -> str | None:
+        """Like `trouble`, for one study."""
+        return self._trouble.get(study)
+
     def wake(self) -> None:
         """Makes both loops of `run` check for work at once. This method must be called in the loop's own
         thread."""

@@ -1,5 +1,5 @@
-"""What the demo leaves, and the pages in a real browser: the demo's report without a network, and the proxy's
-live page.
+"""What the demo leaves, and the pages in a real browser: the demo's report without a network, and the
+operator's page of the proxy.
 
 `dpdpca demo` is run as people run it: five processes, real HTTP, real data, full-size keys.
 """
@@ -7,6 +7,7 @@ live page.
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 import uvicorn
 from federation.demo import FinishedDemo, left_behind
 from plain_study import plain_model
-from proxy_world import ProxyWorld, unlike_before
+from proxy_world import ProxyWorld, unlike_before, values_of, wait_for
 from web_browser import Browser, answers, started_browser
 
 from dpdpca_cli.federation.processes import ChildProcesses, free_port
@@ -183,34 +184,65 @@ def strangers_url(stopped_world: ProxyWorld) -> Iterator[str]:
     for name in NAMES:
         world.with_new_key()
         world.open_study(3, title=name, features=unlike_before(3))
+    with serving(world) as url:
+        yield url
+
+
+@contextmanager
+def serving(world: ProxyWorld) -> Iterator[str]:
+    """Serves the operator's page of a proxy; its address."""
     port = free_port()
     server = uvicorn.Server(
         uvicorn.Config(world.operator(), port=port, lifespan="off", log_config=None, access_log=False)
     )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
+    wait_for(lambda: answers(f"http://127.0.0.1:{port}/"))
     yield f"http://127.0.0.1:{port}/"
     server.should_exit = True
     thread.join(20)
 
 
 def test_proxy_page_takes_titles_for_text(browser: Browser, strangers_url: str) -> None:
-    browser.resize(1200, 900)
-    browser.open(strangers_url)
-    browser.wait_for(f"return document.querySelectorAll('#studies tr').length === {len(NAMES)}")
-    assert browser.complaints() == []
-    assert browser.ask(IS_INERT) == ["undefined", 0, 0]
-    titles = browser.ask(
-        "return [...document.querySelectorAll('#studies td:first-child')].map(e => e.firstChild.textContent)"
-    )
-    assert sorted(titles) == sorted(NAMES)
-    width, inside = browser.ask("return [document.documentElement.scrollWidth, innerWidth]")
-    assert width <= inside
+    for width, dark in ((1200, False), (320, True)):
+        browser.pretend_screen(width, 900, dark=dark)
+        browser.open(strangers_url)
+        browser.wait_for("return document.getElementById('live').textContent === 'live'")
+        assert browser.complaints() == []
+        assert browser.ask(IS_INERT) == ["undefined", 0, 0]
+        titles = browser.ask("return [...document.querySelectorAll('article h2')].map(e => e.textContent)")
+        assert sorted(titles) == sorted(NAMES)
+        wide, inside = browser.ask("return [document.documentElement.scrollWidth, innerWidth]")
+        assert wide <= inside
+
+
+def test_proxy_page_needs_no_script(world: ProxyWorld, tmp_path: Path) -> None:
+    """A browser that runs no scripts shows each study with its owners and events, and gets news by itself."""
+    study = world.open_study(3, title="Blood pressure")
+    study.deliver(world.owners[0], values_of(3, 1))
+    with serving(world) as url, started_browser(tmp_path / "profile", scripts=False) as plain:
+        plain.open(url)
+        page = plain.source
+    for part in ("Blood pressure", "Hospital A delivered its share.", "open for shares", "Time left"):
+        assert part in page
+    assert '<meta http-equiv="refresh"' in page
+
+
+def test_proxy_page_shows_news_as_they_come(browser: Browser, world: ProxyWorld) -> None:
+    study = world.open_study(3, title="Blood pressure")
+    words = "return [...document.querySelectorAll('.word')].map(e => e.textContent).join()"
+    with serving(world) as url:
+        browser.open(url)
+        browser.wait_for("return document.getElementById('live').textContent === 'live'")
+        assert browser.ask(words) == "expected,expected,expected"
+        study.deliver(world.owners[1], values_of(3, 1))
+        browser.wait_for(f"{words} === 'expected,delivered,expected'")
+        assert browser.complaints() == []
+        browser.open("about:blank")
 
 
 def test_proxy_page_goes_live(browser: Browser, operator_url: str) -> None:
     browser.open(operator_url)
     browser.wait_for("return document.getElementById('live').textContent === 'live'")
-    # No longer hidden: the list has come, and it is empty.
-    browser.wait_for("return !document.getElementById('none').hidden")
+    assert browser.ask("return document.getElementById('none') !== null")
     assert browser.complaints() == []

@@ -18,7 +18,7 @@ DOCS_PATHS: Final = ("/docs", "/docs.js", "/page.css", "/openapi.json")
 
 _PAGE: Final = Path(__file__).parent / "page"
 _TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
-_HEADERS: Final = {
+PAGE_HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; connect-src 'self'; script-src 'self'; style-src 'self';"
     " frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -49,13 +49,13 @@ def install_docs(app: FastAPI) -> None:
         if document is None:  # made once, because strangers may request it as often as they like
             document = asyncio.ensure_future(run_in_threadpool(lambda: json.dumps(app.openapi()).encode()))
         content = await asyncio.shield(document)
-        return Response(content, media_type=JSON_MEDIA_TYPE, headers=_HEADERS)
+        return Response(content, media_type=JSON_MEDIA_TYPE, headers=PAGE_HEADERS)
 
     app.add_route("/openapi.json", read_document)
 
 
 def _file_route(content: bytes, media_type: str) -> Callable[[Request], Awaitable[Response]]:
     async def read_file(_request: Request) -> Response:
-        return Response(content, media_type=media_type, headers=_HEADERS)
+        return Response(content, media_type=media_type, headers=PAGE_HEADERS)
 
     return read_file
