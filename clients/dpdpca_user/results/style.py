@@ -59,5 +59,6 @@ svg text{font-size:15px}}
 body{font-size:10.5pt}main{max-width:none;padding:0}
 h2,h3,h4{break-after:avoid}figure,tr,li,.cards div,.facts dd{break-inside:avoid}
 .wide{overflow:visible}table{font-size:.72rem;min-width:0}
-th,td{padding:.2rem .4rem}svg{max-height:19rem}}
+th,td{padding:.2rem .4rem}svg{max-height:19rem}
+.mono dd,.mono td{font-size:.66rem}}
 """
