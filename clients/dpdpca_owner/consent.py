@@ -15,7 +15,6 @@ from dpdpca_owner.policy import PolicyLine
 from dpdpca_owner.study_checks import OpenedStudy, is_participant
 from dpdpca_owner.summary import Summary
 from dpdpca_protocol.layout.blocks import BlockName
-from dpdpca_protocol.messages.share import CHUNK_OVERHEAD_BYTES
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Participant
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements
@@ -109,7 +108,7 @@ class ConsentSheet:
 
     @property
     def sealed_bytes(self) -> int:
-        return sealed_bytes(self.manifest)
+        return self.manifest.figures.sealed_bytes
 
     def summary(self) -> Summary:
         """The box at the top of the sheet."""
@@ -519,9 +518,3 @@ def _new_records(extended: StudyId) -> str:
         " records that are in no part of it yet: by joining, you state that they are new. A person who is in"
         " both pays for both"
     )
-
-
-def sealed_bytes(manifest: Manifest) -> int:
-    """The bytes of a share with salts and seals, as it leaves the machine; without the signed statement."""
-    figures = manifest.figures
-    return figures.share_bytes + figures.chunk_count * CHUNK_OVERHEAD_BYTES

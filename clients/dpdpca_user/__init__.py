@@ -2,8 +2,8 @@
 
 `FederatedPCA` and `DPPCA` are loaded on first use, so that the commands start without loading scikit-learn.
 
-Other packages import only `commands`, `estimator`, `evidence`, `home`, `planning`, `results` and
-`service_client`.
+Other packages import only `commands`, `estimator`, `evidence`, `home`, `offline`, `planning`, `results`
+and `service_client`.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -18,7 +18,7 @@ from dpdpca_protocol.records.columns import kind_of, wrong_kind
 from dpdpca_protocol.result.components import Components, Floats
 from dpdpca_protocol.result.outliers import OutlierScores
 from dpdpca_protocol.terms.features import Feature
-from dpdpca_user.results.combined import combine
+from dpdpca_user.results.combined import Combination, combine
 from dpdpca_user.results.correlation import CorrelationComponents, correlation_components
 from dpdpca_user.results.model import Model
 from dpdpca_user.results.moments import Moments
@@ -72,13 +72,49 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         mean_std_: (d,) standard deviations of the noise in `mean_`; absent where `mean_` is.
         privacy_: ε, δ, relation, mechanism and study.
         n_samples_: N, the number of records; in a study of pairs, the number of pairs.
+        n_components_, n_features_in_: k, and d.
 
     With `metric="correlation"` the release is standardised afterwards, at no privacy cost. With this
     metric, `components_`, `explained_variance_` (out of a total of d) and `scale_` are those of
     standardised features. From 20 features on, the noise is removed before standardising. Figures about
     noise, overlap and share remain those of the study's metric. If noise alone could have produced the
     release, as when the data do not vary, a `ParameterError` is raised.
+
+    In each component, the loading with the largest absolute value (the first of equals) is positive. This
+    rule is our own, so another version of a library does not flip signs. With `set_output`, `transform` gives
+    a pandas or Polars frame.
     """
+
+    components_: Floats
+    explained_variance_: Floats
+    explained_variance_ratio_: Floats
+    mean_: Floats
+    center_: Floats
+    scale_: Floats
+    noisy_eigenvalues_: Floats
+    noise_scale_: float
+    noise_edge_: float
+    noise_edges_: Floats
+    n_trusted_components_: int
+    n_components_: int
+    predicted_overlap_: Floats
+    captured_share_: Floats
+    reliability_: Reliability | None
+    clipped_share_: float | None
+    clipped_share_deviation_: float | None
+    unclipped_variance_: Floats | None
+    unclipped_variance_deviation_: Floats | None
+    unclipped_total_variance_: float | None
+    unclipped_total_variance_deviation_: float | None
+    total_variance_: float
+    loadings_: Floats
+    loadings_std_: Floats
+    mean_std_: Floats
+    privacy_: dict[str, Any]
+    n_samples_: int
+    n_features_in_: int
+    _released: Components
+    _moments: Moments | None
 
     def _adopt(
         self,
@@ -235,11 +271,11 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     def _rows(self, X: Any, *, reset: bool = False) -> Floats:
         """(n, d) finite numbers; `reset` is true when the estimator is being fitted to the rows."""
         with np.errstate(over="ignore", invalid="ignore"):  # scikit-learn sums up all values to find a NaN
-            if not is_table(X):
+            with _as_parameters():
+                rows = numeric_matrix(X) if is_table(X) else None
+            if rows is None:
                 check_numbers(X)
                 return np.asarray(validate_data(self, X, dtype=np.float64, reset=reset))
-            with _as_parameters():
-                rows = numeric_matrix(X)
             validate_data(self, rows if isinstance(X, Mapping) else X, skip_check_array=True, reset=reset)
             return np.asarray(check_array(rows, dtype=np.float64, estimator=self, input_name="X"))
 
@@ -340,6 +376,10 @@ class FederatedPCA(NoisyPCA):
         >>> pca = FederatedPCA("http://127.0.0.1:8450", study="9f…", n_components=3).fit()  # doctest: +SKIP
         >>> scores = pca.transform(rows)  # doctest: +SKIP
     """
+
+    model_: Model
+    study_: str
+    combination_: Combination
 
     def __init__(
         self,

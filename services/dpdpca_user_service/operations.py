@@ -4,15 +4,17 @@ import json
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from dpdpca_protocol.errors import ConflictError, DpdpcaError
+from dpdpca_protocol.errors import ConflictError, DpdpcaError, MessageError
 from dpdpca_protocol.messages.study_messages import StudyAct
 from dpdpca_protocol.terms.statements import privacy_statements
 from dpdpca_user.evidence import released_chunks
+from dpdpca_user.offline import verify_evidence
 from dpdpca_user.planning.lint import JSON_MEDIA_TYPE, closing_time, lint, parse_draft, plain_json
 from dpdpca_user.results.model import Model, claim_of_numbers
-from dpdpca_user.results.report import render_report
+from dpdpca_user.results.report import Verification, render_report
 from dpdpca_user_service.participants import participants_facts, with_chosen_participants
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.stages import Stage
@@ -235,7 +237,34 @@ def result_of(service: UserService, name: str) -> dict[str, Any]:
 
 
 def report_of(service: UserService, name: str) -> str:
-    return render_report([model_of(service, name)], _said(service.now()))
+    """The report, with the verification of what is stored."""
+    model = model_of(service, name)
+    verified = {model.study: _verification_of(service, service.store.find(name))}
+    return render_report([model], _said(service.now()), verified=verified)
+
+
+def _verification_of(service: UserService, row: StudyRow) -> Verification:
+    keys, held = service.keys, list[str]()
+    try:
+        for line in verify_evidence(
+            row.known_study,
+            json.loads(evidence_of(service, row.id)),
+            partial(_stored_chunk, service, row),
+            service.home.proxy(row.proxy_url).keys,
+            tuple(key.public.ed25519 for key in (keys.current, *keys.former)),
+            key_rules=service.key_rules,
+        ):
+            held.append(line)
+    except DpdpcaError as error:
+        return Verification(held, error.problem)
+    return Verification(held)
+
+
+def _stored_chunk(service: UserService, row: StudyRow, position: int) -> bytes:
+    chunk = service.store.chunk(row, position)
+    if chunk is None:
+        raise MessageError("no-such-chunk", f"chunk {position} of the release is missing")
+    return chunk
 
 
 def _modelled(service: UserService, name: str) -> StudyRow:

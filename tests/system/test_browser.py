@@ -8,13 +8,14 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
 from federation.demo import FinishedDemo, left_behind
-from plain_study import plain_model
+from plain_study import made_people, plain_model
 from proxy_world import ProxyWorld, unlike_before, values_of, wait_for
 from web_browser import Browser, answers, started_browser
 
@@ -155,6 +156,29 @@ def test_report_fits_a_small_screen(browser: Browser, report: Path) -> None:
     browser.open(report.as_uri())
     width, inside = browser.ask("return [document.documentElement.scrollWidth, innerWidth]")
     assert width <= inside
+
+
+def test_report_fits_a_phone(browser: Browser, tmp_path: Path) -> None:
+    """320 pixels, in a frame: the page does not scroll sideways, and no text is a letter a line."""
+    key = generate_secret_key(512, OS_RANDOMNESS, rules=KeyRules(512))
+    html = render_report([plain_model(key, made_people())], "now")
+    path = tmp_path / "phone.html"
+    frame = f'<iframe width=320 height=9000 style="border:0" srcdoc="{escape(html)}"></iframe>'
+    path.write_text(f'<!doctype html><meta charset="utf-8">{frame}', encoding="utf-8")
+    browser.open(path.as_uri())
+    width, inside, narrowest = browser.ask(
+        """
+        const page = document.querySelector('iframe').contentDocument;
+        const facts = [...page.querySelectorAll('dd,li,figcaption')];
+        return [
+            page.documentElement.scrollWidth,
+            page.documentElement.clientWidth,
+            Math.min(...facts.map(each => each.getBoundingClientRect().width)),
+        ];
+        """
+    )
+    assert width <= inside <= 320
+    assert narrowest > 80
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
-"""Every program in `examples/` runs as it stands."""
+"""Every program and every notebook in `examples/` runs as it stands."""
 
 import importlib.util
+import json
 import re
 import runpy
 import threading
@@ -50,8 +51,53 @@ def printed(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
 
 
 def test_the_list_names_every_example() -> None:
-    named = re.findall(r"^\| `(\w+\.py)`", (FOLDER / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert sorted(named) == sorted(path.name for path in FOLDER.glob("*.py"))
+    listed = (FOLDER / "README.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| `(\w+\.(?:py|ipynb))`", listed, re.MULTILINE)
+    kept = [*FOLDER.glob("*.py"), *FOLDER.glob("*.ipynb")]
+    assert sorted(named) == sorted(path.name for path in kept)
+
+
+def run_notebook(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the names of a notebook stand for after all its cells ran in their order, in `folder`."""
+    notebook = json.loads((FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))
+    monkeypatch.chdir(folder)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), f"{name}.ipynb, {cell['id']}", "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebooks_are_kept_without_results(path: Path) -> None:
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
+    for cell in notebook["cells"]:
+        assert cell["cell_type"] in ("code", "markdown")
+        if cell["cell_type"] == "code":
+            assert (cell["outputs"], cell["execution_count"]) == ([], None)
+
+
+def test_the_notebook_about_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = run_notebook("one_table", tmp_path, monkeypatch)
+    assert found["pca"].n_trusted_components_ == 2
+    assert list(found["pca"].feature_names_in_) == ["height", "weight", "waist", "arm"]
+    assert found["error"] < 0.3
+    assert list(found["unusual"]) == [False, True, False]
+    assert found["parts"].loc["T²"].idxmax() == "height"
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_notebook_about_a_federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variance of a uniform age from 20 to 90 is 408; clipping takes some of the largest away."""
+    found = run_notebook("federation", tmp_path, monkeypatch)
+    assert found["pca"].n_samples_ == 6000
+    assert abs(found["pca"].components_[0][0]) > 0.8
+    assert found["covariance"][0, 0] == pytest.approx(408, rel=0.3)
+    assert list(found["unusual"]) == [False, False, True]
+    assert "Hospital C" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.npz", "report.html"]
 
 
 def test_one_table(capsys: pytest.CaptureFixture[str]) -> None:

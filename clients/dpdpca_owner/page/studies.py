@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dpdpca_owner.actions import joined_at
-from dpdpca_owner.consent import sealed_bytes
 from dpdpca_owner.inbox import SHARE_WORDS, share_state
 from dpdpca_owner.page.activity import Progress
 from dpdpca_owner.page.office import Office, asked_for, path_of
@@ -194,7 +193,7 @@ def _joined(office: Office) -> list[StudyCard]:
                 _round(manifest),
                 state,
                 office.activity.progress(address.study),
-                sealed_bytes(manifest),
+                manifest.figures.sealed_bytes,
                 office.problems.get(address),
                 address in followed,
                 folder.components_path.exists(),

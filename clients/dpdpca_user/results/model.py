@@ -9,7 +9,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -173,6 +173,15 @@ class Model:
         if components.space.names != EncodedSpace.of(manifest).names:
             raise MessageError("malformed", "the features of the components are not those of the manifest")
         return cls(manifest.study_id, manifest, components, provenance, in_clear, reliability)
+
+    def __getstate__(self) -> bytes:
+        """The model file: pickle and skops then keep the one format that is checked when it is read."""
+        return self.to_bytes()
+
+    def __setstate__(self, file: bytes) -> None:
+        read = Model.from_bytes(file)
+        for field in fields(self):
+            object.__setattr__(self, field.name, getattr(read, field.name))
 
     @property
     def has_second_noise(self) -> bool:

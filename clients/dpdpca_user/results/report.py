@@ -4,15 +4,19 @@ Text from outside (titles, names of features and parties) is escaped before it i
 security policy of the page forbids loading anything.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
+from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.result.components import BELOW_THE_EDGE, Components
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.statements import privacy_statements, result_guarantee
+from dpdpca_protocol.wire.fields import read_time
+from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_user.results.figures import SCREE_COMPONENTS, biplot, escaped, number, scree_plot
 from dpdpca_user.results.loading_figures import CIRCLE_FEATURES, correlation_circle, loading_bars
 from dpdpca_user.results.model import Model, assumptions, claim
@@ -21,6 +25,13 @@ from dpdpca_user.results.style import STYLE
 
 _HEAT_COMPONENTS = 8
 _HEAT_FEATURES = 40
+_PHASES = {
+    "closed": "waited for the shares of all owners, until the study closed",
+    "count": "added up, and waited for the proof of the number of records",
+    "release": "made and signed the release",
+}
+"""What the proxy did before each of these events of its transcript."""
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +44,31 @@ class Table:
     note: str = ""
 
 
-def render_report(models: Sequence[Model], made_at: str, tables: Sequence[Table] = ()) -> str:
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What `dpdpca user verify` says of a study: a line for each check that holds, and the first problem."""
+
+    held: Sequence[str]
+    problem: str = ""
+
+
+def render_report(
+    models: Sequence[Model],
+    made_at: str,
+    tables: Sequence[Table] = (),
+    verified: Mapping[StudyId, Verification] | None = None,
+) -> str:
     """The report of one or several models, as HTML text.
 
     Args:
         models: the models, in the order of their sections.
         made_at: when the report was made, as text.
         tables: tables that precede the studies.
+        verified: the verification of each study whose signed statements are at hand. A model file has only
+            their digests.
     """
     title = escaped(models[0].manifest.title if models else "Report", 200)
-    sections = "".join(_study(model) for model in models)
+    sections = "".join(_study(model, (verified or {}).get(model.study)) for model in models)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta http-equiv="Content-Security-Policy"'
@@ -55,7 +81,7 @@ def render_report(models: Sequence[Model], made_at: str, tables: Sequence[Table]
     )
 
 
-def _study(model: Model) -> str:
+def _study(model: Model, verification: Verification | None) -> str:
     manifest, components = model.manifest, model.components
     k = min(5, components.component_count)
     share, is_estimate = components.captured_share(k)
@@ -78,7 +104,7 @@ def _study(model: Model) -> str:
         f"<p>{escaped(manifest.purpose, 4000)}</p><dl class='cards'>{cards}</dl>"
         f"{_privacy(model)}{_spectrum(components, model.reliability)}{_loadings(model)}"
         f"{_circle(model)}{_biplot(components)}"
-        f"{_cohort(model)}{_timings(model)}{_trail(model)}</article>"
+        f"{_cohort(model)}{_spent(model)}{_verification(model, verification)}{_trail(model)}</article>"
     )
 
 
@@ -168,8 +194,9 @@ def _spectrum(components: Components, reliability: Reliability | None) -> str:
     )
     more = components.component_count - shown
     return (
-        f"<section><h3>Spectrum</h3><figure>{scree_plot(components)}<figcaption>Light bars: eigenvalues as "
-        "released, with noise. Dark bars: the estimated variance that each component captures. Noise alone "
+        f"<section><h3>Spectrum</h3><figure>{_drawn(scree_plot(components))}"
+        "<figcaption>Light bars: eigenvalues as released, with noise. Dark bars: the estimated variance that"
+        " each component captures. Noise alone "
         "exceeds the edge in at most 2 of 100 releases. Components above the edge: "
         f"{components.trusted_count}; those below are {BELOW_THE_EDGE}. The predicted cos² with the true "
         "component is too high where eigenvalues are close. The variance that the first k components"
@@ -227,7 +254,7 @@ def _loadings(model: Model) -> str:
 def _bars(model: Model) -> str:
     charts = () if model.reliability is None else loading_bars(model.moments)
     figures = "".join(
-        f"<figure><figcaption>Component {index}</figcaption>{chart}</figure>"
+        f"<figure><figcaption>Component {index}</figcaption>{_drawn(chart)}</figure>"
         for index, chart in enumerate(charts, 1)
     )
     if not figures:
@@ -244,7 +271,8 @@ def _circle(model: Model) -> str:
     if not drawing:
         return ""
     return (
-        f"<section><h3>Correlation circle</h3><figure>{drawing}<figcaption>The correlation of each feature"
+        f"<section><h3>Correlation circle</h3><figure>{_drawn(drawing)}"
+        "<figcaption>The correlation of each feature"
         " with the first two components. A feature near the circle is described by them almost completely."
         " With 95 % probability, the noise leaves a feature within its ellipse. At most"
         f" {CIRCLE_FEATURES} features are shown, those with the largest"
@@ -257,7 +285,8 @@ def _biplot(components: Components) -> str:
     if not drawing:
         return ""
     return (
-        f"<section><h3>Biplot</h3><figure>{drawing}<figcaption>The direction of each feature in the plane of "
+        f"<section><h3>Biplot</h3><figure>{_drawn(drawing)}"
+        "<figcaption>The direction of each feature in the plane of "
         "the first two components. Lengths are loadings times the spread of the component. The shortest "
         "arrows have no name.</figcaption></figure></section>"
     )
@@ -272,11 +301,71 @@ def _cohort(model: Model) -> str:
     return f"<section><h3>Cohort</h3>{_table(header, rows)}</section>"
 
 
-def _timings(model: Model) -> str:
-    rows = [(step, f"{seconds:.2f} s") for step, seconds in model.provenance.seconds.items()]
-    if not rows:
-        return ""
-    return f"<section><h3>Seconds at the data user</h3>{_table(('step', 'time'), rows)}</section>"
+def _spent(model: Model) -> str:
+    figures, owners = model.manifest.figures, len(model.provenance.owners)
+    sent = figures.sealed_bytes
+    rows = [
+        ("each owner", "sent one sealed share", "–", f"{sent:,}"),
+        ("proxy", f"received {owners} of them", "–", f"{owners * sent:,}"),
+        *(("proxy", *phase, "–") for phase in _phases(model)),
+        ("proxy", "sent the release to the data user", "–", f"{figures.released_bytes:,}"),
+        *(("data user", step, f"{time:.2f} s", "–") for step, time in model.provenance.seconds.items()),
+    ]
+    return (
+        "<section><h3>Seconds and bytes by role</h3>"
+        f"{_table(('role', 'what it did', 'time', 'bytes'), rows, 'figures')}"
+        "<p class='note'>Times of the proxy are those between its signed events, in whole seconds. Owners"
+        " tell nobody how long they took. Bytes are those of shares and release, without signed"
+        " statements.</p></section>"
+    )
+
+
+def _phases(model: Model) -> Iterator[tuple[str, str]]:
+    """What the proxy did, and how long, between those events of its transcript that end a phase."""
+    kinds = ("manifest", *_PHASES)
+    try:
+        events = [
+            (entry.kind, read_time(entry.time, "time"))
+            for entry in model.provenance.trail
+            if entry.kind in kinds
+        ]
+    except MessageError:
+        return  # an older model file
+    for (_, begin), (kind, end) in pairwise(events):
+        if kind in _PHASES:
+            yield _PHASES[kind], _duration(round((end - begin).total_seconds()))
+
+
+def _duration(seconds: int) -> str:
+    """The two largest units; the full seconds below two minutes."""
+    if seconds < 2 * _MINUTE:
+        return f"{seconds} s"
+    if seconds < _HOUR:
+        return f"{seconds // _MINUTE} min {seconds % _MINUTE} s"
+    if seconds < _DAY:
+        return f"{seconds // _HOUR} h {seconds % _HOUR // _MINUTE} min"
+    return f"{seconds // _DAY} d {seconds % _DAY // _HOUR} h"
+
+
+def _verification(model: Model, verification: Verification | None) -> str:
+    command = f"<code>dpdpca user verify {model.study.hex()}</code>"
+    if verification is None:
+        body = (
+            "<p>Nothing was verified for this report. It was made from a model file, which contains only"
+            f" digests of the signed statements. {command} checks the statements at the data user.</p>"
+        )
+    else:
+        lines = "".join(f"<li>{escaped(line, 400)}</li>" for line in verification.held)
+        problem = (
+            f"<p class='problem'><strong>A check failed:</strong> {escaped(verification.problem, 1000)}</p>"
+            if verification.problem
+            else ""
+        )
+        body = (
+            "<p>Checked when this report was made, from the statements that the data user's service has"
+            f" stored. {command} checks them again.</p>{problem}<ul class='held'>{lines}</ul>"
+        )
+    return f"<section><h3>Verification</h3>{body}</section>"
 
 
 def _trail(model: Model) -> str:
@@ -292,11 +381,16 @@ def _trail(model: Model) -> str:
     ]
     rows = [(entry.time, entry.kind, entry.digest) for entry in provenance.trail]
     return (
-        "<section><h3>Signed statements</h3><p>SHA-256 digests of signed statements, and raw Ed25519 keys. "
-        f"<code>dpdpca user verify {model.study.hex()}</code> checks the signatures again, offline.</p>"
+        "<section><h3>Signed statements</h3>"
+        "<p>SHA-256 digests of signed statements, and raw Ed25519 keys.</p>"
         f"{_facts(facts, 'mono')}"
         f"<div class='wide mono'>{_table(('time', 'event', 'digest'), rows)}</div></section>"
     )
+
+
+def _drawn(svg: str) -> str:
+    """A drawing that keeps a legible size, and scrolls, on a narrow screen."""
+    return f"<div class='wide'>{svg}</div>"
 
 
 def _facts(facts: Iterable[tuple[str, str]], kind: str = "") -> str:
@@ -304,12 +398,14 @@ def _facts(facts: Iterable[tuple[str, str]], kind: str = "") -> str:
     return f"<dl class='facts {kind}'>{items}</dl>"
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> str:
     head = "".join(f"<th>{escaped(name)}</th>" for name in header)
     body = "".join(
         "<tr>" + "".join(f"<td>{escaped(cell, 200)}</td>" for cell in row) + "</tr>" for row in rows
     )
-    return f"<div class='wide'><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    return (
+        f"<div class='wide {kind}'><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
 
 
 def _plain_table(table: Table) -> str:

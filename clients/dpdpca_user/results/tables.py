@@ -25,7 +25,17 @@ _VALUES = _NUMBERS | {bool, str, type(None)}
 
 
 def is_table(rows: Any) -> bool:
-    """Whether `rows` names its columns: a data frame, an Arrow table or a mapping of columns."""
+    """Whether `rows` names its columns: a data frame, an Arrow table or a mapping of columns.
+
+    Raises:
+        InputError: it is a query that was not run yet, such as a `LazyFrame` of Polars.
+    """
+    if callable(getattr(rows, "collect", None)):
+        raise InputError(
+            "malformed-rows",
+            f"a {type(rows).__name__} has no rows until its query is run",
+            "call its collect() first",
+        )
     if hasattr(rows, "nnz"):
         return False  # a sparse matrix; one kind of it is also a mapping
     return isinstance(rows, Mapping) or hasattr(rows, "column_names") or hasattr(rows, "columns")

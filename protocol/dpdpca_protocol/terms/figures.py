@@ -19,6 +19,7 @@ from dpdpca_protocol.layout.blocks import (
     value_count,
 )
 from dpdpca_protocol.layout.packing import BlockLayout, FlatLayout, slots_for
+from dpdpca_protocol.messages.share import CHUNK_OVERHEAD_BYTES
 from dpdpca_protocol.pads.chunks import MAGNITUDE_LIMIT
 from dpdpca_protocol.pads.chunks import chunk_count as padded_chunk_count
 from dpdpca_protocol.pads.streams import VALUE_BYTES
@@ -123,6 +124,18 @@ class Figures:
     @property
     def rules(self) -> ReleaseRules:
         return rules_of(self.release)
+
+    @property
+    def sealed_bytes(self) -> int:
+        """A share with salts and seals, as it leaves an owner's machine; without the signed statement."""
+        return self.share_bytes + self.chunk_count * CHUNK_OVERHEAD_BYTES
+
+    @property
+    def released_bytes(self) -> int:
+        """All chunks of the release. A masked release lacks the ciphertext of the count."""
+        if not self.rules.is_masked:
+            return self.share_bytes
+        return self.share_bytes // self.ciphertext_count * (self.ciphertext_count - 1)
 
     @property
     def noise_scale(self) -> Fraction:

@@ -10,8 +10,8 @@ import pytest
 
 from dpdpca_user.results.figures import escaped
 from dpdpca_user.results.loading_figures import correlation_circle, loading_bars
-from dpdpca_user.results.model import Contribution, Model
-from dpdpca_user.results.report import Table, render_report
+from dpdpca_user.results.model import Contribution, Model, TrailEntry
+from dpdpca_user.results.report import Table, Verification, render_report
 
 VOID = {"meta", "br", "line", "rect", "path", "circle", "ellipse"}
 
@@ -75,7 +75,8 @@ def test_the_report_is_whole_and_names_what_it_must(kind: str, request: pytest.F
         "Signed statements",
         "Biplot",
         "Loadings",
-        "Seconds at the data user",
+        "Seconds and bytes by role",
+        "Nothing was verified for this report",
         model.study.hex(),
         model.provenance.release,
         "weight",
@@ -114,6 +115,52 @@ def test_what_strangers_wrote_stays_text(joint_model: Model) -> None:
     assert "<b>sex</b> = f" in page.words
     assert "alert(1)" in page.words
     assert not set("\u202e\x1b\x00") & set("".join(page.text))
+
+
+def test_it_says_what_was_verified_or_which_check_failed(joint_model: Model) -> None:
+    hostile = "<script>alert(1)</script>"
+    held = Verification(("the manifest names the pinned proxy", hostile))
+    page = Page(render_report([joint_model], "now", verified={joint_model.study: held}))
+    assert "the manifest names the pinned proxy" in page.words
+    assert hostile in page.words
+    assert "script" not in page.tags
+    assert "Nothing was verified" not in page.words
+    assert "A check failed" not in page.words
+    failed = Verification((), "the log was replaced")
+    page = Page(render_report([joint_model], "now", verified={joint_model.study: failed}))
+    assert "A check failed: the log was replaced" in page.words
+
+
+@pytest.mark.parametrize("kind", ["joint_model", "masked_model"])
+def test_bytes_are_those_of_sealed_shares_and_of_the_release(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    model: Model = request.getfixturevalue(kind)
+    figures = model.manifest.figures
+    assert figures.share_bytes < figures.sealed_bytes
+    page = page_of(model)
+    assert f"each owner sent one sealed share – {figures.sealed_bytes:,}" in page.words
+    assert f"proxy received 3 of them – {3 * figures.sealed_bytes:,}" in page.words
+    assert f"proxy sent the release to the data user – {figures.released_bytes:,}" in page.words
+    assert "data user decrypt 0.25 s –" in page.words
+
+
+def test_times_of_the_proxy_are_those_between_its_events(masked_model: Model) -> None:
+    def with_events(*events: tuple[str, str]) -> str:
+        trail = tuple(TrailEntry(time, kind, "aa" * 32) for time, kind in events)
+        return page_of(replace(masked_model, provenance=replace(masked_model.provenance, trail=trail))).words
+
+    words = with_events(
+        ("2026-11-27T08:00:00Z", "manifest"),
+        ("2026-11-28T09:00:00Z", "receipt"),
+        ("2026-11-29T12:30:00Z", "closed"),
+        ("2026-11-29T12:33:05Z", "count"),
+        ("2026-11-29T12:34:12Z", "release"),
+    )
+    assert "until the study closed 2 d 4 h –" in words
+    assert "the proof of the number of records 3 min 5 s –" in words
+    assert "made and signed the release 67 s –" in words
+    assert "made and signed" not in with_events(("2026-11-29T12:30:00Z", "closed"), ("later", "release"))
 
 
 def test_long_foreign_text_is_cut() -> None:

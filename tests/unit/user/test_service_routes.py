@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from proxy_world import ProxyWorld
+from sqlalchemy import update
 from starlette.testclient import TestClient
 from study_parties import Parties
 from user_world import DRAFT, UserWorld
@@ -20,6 +21,7 @@ from dpdpca_user.results.moment_files import arrow_table, moment_facts
 from dpdpca_user.service_client import ServiceClient
 from dpdpca_user_service.app import make_app
 from dpdpca_user_service.stages import Stage
+from dpdpca_user_service.store.tables import chunks as stored_chunks
 
 TOKEN = {"authorization": "Bearer open sesame"}
 PROBLEM = "urn:dpdpca:problem:"
@@ -198,6 +200,43 @@ def test_models_are_listed_and_told(client: TestClient, study: str) -> None:
     assert report.headers["content-type"] == "text/html; charset=utf-8"
     assert "default-src 'none'" in report.headers["content-security-policy"]
     assert study in report.text
+
+
+def test_the_report_says_what_verify_says(client: TestClient, finished: UserWorld, study: str) -> None:
+    """The lines are those of the stored statements, so a changed chunk shows when the report is made."""
+    service = finished.service
+    row = service.store.find(study)
+    path = f"/v1/models/{study}/report"
+    text = client.get(path).text
+    for line in (
+        "the manifest names the pinned proxy",
+        "is an unbroken signed chain with the cohort&#x27;s receipts",
+        "chunks have the signed digests and are well formed",
+        "is an unbroken chain of",
+    ):
+        assert line in text, line
+    assert "A check failed" not in text
+    kept = service.store.chunk(row, 0)
+    assert kept is not None
+    count = client.get(f"/v1/studies/{study}/evidence").json()["chunk_count"]
+    chunks = [service.store.chunk(row, position) for position in range(count)]
+    assert f"<td>{sum(len(chunk or b'') for chunk in chunks):,}</td>" in text
+
+    def store(content: bytes) -> None:
+        with service.store.database.transaction("change a chunk") as connection:
+            connection.execute(
+                update(stored_chunks)
+                .where(stored_chunks.c.id == row.id, stored_chunks.c.position == 0)
+                .values(content=content)
+            )
+
+    store(bytes(len(kept)))
+    try:
+        damaged = client.get(path).text
+    finally:
+        store(kept)
+    assert "A check failed:</strong> chunk 0 of the release is not the one that the proxy signed" in damaged
+    assert "well formed" not in damaged
 
 
 def test_tables_are_told_in_json_and_in_arrow(client: TestClient, finished: UserWorld, study: str) -> None:
