@@ -109,6 +109,12 @@ def alter(path: Path, alteration: Callable[[bytes], bytes | None]) -> None:
         path.write_bytes(content)
 
 
+@pytest.fixture(autouse=True)
+def no_lease_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the copy of a home would wait half a minute for the process that crashed in the original."""
+    monkeypatch.setattr("dpdpca_proxy.leases._LEASE_SECONDS", 0)
+
+
 @dataclass
 class Taken:
     """A copy of a home, taken up by a proxy in this process."""

@@ -1,6 +1,7 @@
 """Children of a test: forked from a process that has imported the product, so that they start at once."""
 
 import multiprocessing
+import os
 import sys
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
@@ -35,8 +36,12 @@ CHILDREN.set_forkserver_preload(
 
 
 def start_child(target: Callable[..., None], *arguments: Any, daemon: bool = False) -> BaseProcess:
-    """A started child that runs `target`, and does not import the test runner first."""
-    child = CHILDREN.Process(target=target, args=arguments, daemon=daemon)
+    """A started child that runs `target`, and does not import the test runner first.
+
+    It has the environment of now. The process that it is forked from has that of the first child.
+    """
+    given = (dict(os.environ), target, *arguments)
+    child = CHILDREN.Process(target=_in_environment, args=given, daemon=daemon)
     main = sys.modules["__main__"]
     file = main.__dict__.pop("__file__", None)
     try:
@@ -45,3 +50,9 @@ def start_child(target: Callable[..., None], *arguments: Any, daemon: bool = Fal
         if file is not None:
             main.__file__ = file
     return child
+
+
+def _in_environment(environment: dict[str, str], target: Callable[..., None], *arguments: Any) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    target(*arguments)
