@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 import numpy as np
+from federation.processes import wait_for
 from federation.records import draft, encode, patients, write_csv
-from federation.world import Federation, wait_for
+from federation.world import Federation
 
 SIZES = (900, 700, 800, 600, 500, 400)
 KNOWN, NEW = slice(0, 3), slice(3, 6)
