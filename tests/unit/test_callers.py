@@ -45,6 +45,7 @@ CALLED_FROM_OUTSIDE = {
     "dpdpca_lab.pipelines.*:*": "pipelines of the literature",
     # By name
     "dpdpca_owner.page.studies:StudyCard.*": "the page's templates show it",
+    "dpdpca_proxy.page.overview:Study.more_owners": "the page's template shows it",
     "dpdpca_owner.page.changes:Change.is_empty": "the page's templates show it",
     "dpdpca_owner.accounts.ledger:Ledger._add_*": "`Ledger.add` takes the kind that an entry names",
     "dpdpca_runtime.workers:work": "a worker process is started with it",

@@ -142,7 +142,7 @@ def test_a_step_that_fails_is_told_with_its_study(world: ProxyWorld, operator: T
         raise ValueError("a bug")
 
     assert isinstance(world.worker, InlineWorker)
-    study, other = opened(world), opened(world, title="Other")
+    other, study = opened(world, title="Other"), opened(world)
     world.worker.before = broken
     for seed, owner in enumerate(world.owners):
         study.deliver(owner, values_of(3, seed))
@@ -242,7 +242,7 @@ def test_the_page_is_bounded(
 
 
 def test_a_damaged_study_hides_no_other(world: ProxyWorld, operator: TestClient) -> None:
-    damaged, whole, lost = opened(world, title="Damaged"), opened(world, title="Whole"), opened(world)
+    whole, lost, damaged = opened(world, title="Whole"), opened(world), opened(world, title="Damaged")
     for owner in world.owners[:1]:
         damaged.deliver(owner, values_of(3, 1))
     with world.proxy.database.transaction("damage") as connection:
