@@ -18,17 +18,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from dask_cluster import DaskCluster, dask_cluster
+from exact_studies import VALUES, answer, check_exact, deliver_all
 from object_server import lead_to, object_server
 from obstore.store import S3Store
-from proxy_world import OpenStudy, ProxyWorld, values_of, wait_for
+from proxy_world import OpenStudy, ProxyWorld, wait_for
 from starlette.testclient import TestClient
-from store_checks import row_of
 from study_parties import MakeManifest
 
 from dpdpca_owner.records.contribution import read_contribution
 from dpdpca_owner.records.on_cluster import sum_on
 from dpdpca_owner.records.source import DataLocation
-from dpdpca_protocol.layout.packing import symmetric_rows
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_proxy import app, jobs
 from dpdpca_proxy.audit import HOLDS, audit_study
@@ -36,7 +35,6 @@ from dpdpca_proxy.store.files import FolderStore, sealed_folder
 from dpdpca_proxy.study_files import CallFiles
 from dpdpca_runtime.cluster.executor import ClusterExecutor
 
-VALUES = [values_of(3, seed) for seed in range(3)]
 TOY_BYTES = 32
 """Of a prime of the data user's key."""
 ORDERS: tuple[Literal["big", "little"], ...] = ("big", "little")
@@ -65,26 +63,10 @@ def world(stopped_world: ProxyWorld, cluster: DaskCluster, monkeypatch: pytest.M
     return stopped_world
 
 
-def deliver_all(study: OpenStudy) -> None:
-    for owner, values in zip(study.world.owners, VALUES, strict=True):
-        study.deliver(owner, values)
-
-
-def answer(study: OpenStudy) -> None:
-    if study.manifest.release == "masked" and row_of(study).records is None:
-        study.world.client(study.world.user).answer_count(study.study, study.count_answer(study.challenge()))
-
-
 def check_end(study: OpenStudy) -> None:
-    """Released with the exact sums of all; noise is 0 here. Nothing but the release is left."""
+    """Released exactly; nothing but the release is left; the audit holds."""
     study.wait_state("released")
-    scatter, said = study.open_release()
-    count = sum(each.count for each in VALUES)
-    sums = [sum(column) for column in zip(*(each.sums for each in VALUES), strict=True)]
-    rows = symmetric_rows(3, [sum(column) for column in zip(*(each.upper for each in VALUES), strict=True)])
-    expected = [[count * rows[i][j] - sums[i] * sums[j] for j in range(3)] for i in range(3)]
-    assert (scatter.count, [list(row) for row in scatter.scaled_scatter]) == (count, expected)
-    assert len(said.cohort) == 3
+    check_exact(study)
     wait_for(study.is_swept)
     assert {check.outcome for check in audit_study(study.world.proxy, study.study)} == {HOLDS}
 

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from exact_studies import VALUES, answer, check_exact, deliver_all
 from fault_plan import Point
 from object_server import (
     Fault,
@@ -27,13 +28,12 @@ from object_server import (
 )
 from promises import Promise
 from proxy_process import started_world
-from proxy_world import OpenStudy, ProxyWorld, refused, slug, values_of, wait_for
+from proxy_world import OpenStudy, ProxyWorld, refused, slug, wait_for
 from quick_folder import quick_folder
 from store_checks import check_store, check_sum, row_of
 from study_parties import Parties
 
 from dpdpca_protocol.errors import DpdpcaError, IntegrityError, UsageError
-from dpdpca_protocol.layout.packing import symmetric_rows
 from dpdpca_proxy import app, jobs
 from dpdpca_proxy.audit import HOLDS, audit_study
 from dpdpca_proxy.store import objects
@@ -42,7 +42,6 @@ from dpdpca_proxy.worker import COURTESY
 from dpdpca_runtime.http.retry import Patience
 from dpdpca_runtime.workers import BackgroundProcesses
 
-VALUES = [values_of(3, seed) for seed in range(3)]
 RELEASES = ["joint", "masked"]
 
 
@@ -78,27 +77,6 @@ def objects_of(world: ProxyWorld) -> dict[str, bytes]:
     store = open_objects(world.settings["store"])
     found = [meta["path"] for page in store._objects.list() for meta in page]
     return {path: store.read(path) for path in found if ".probe" not in path}
-
-
-def deliver_all(study: OpenStudy) -> None:
-    for owner, values in zip(study.world.owners, VALUES, strict=True):
-        study.deliver(owner, values)
-
-
-def answer(study: OpenStudy) -> None:
-    if study.manifest.release == "masked" and row_of(study).records is None:
-        study.world.client(study.world.user).answer_count(study.study, study.count_answer(study.challenge()))
-
-
-def check_exact(study: OpenStudy) -> None:
-    """The release has the exact sums of all; noise is 0 here."""
-    scatter, said = study.open_release()
-    count = sum(each.count for each in VALUES)
-    sums = [sum(column) for column in zip(*(each.sums for each in VALUES), strict=True)]
-    rows = symmetric_rows(3, [sum(column) for column in zip(*(each.upper for each in VALUES), strict=True)])
-    expected = [[count * rows[i][j] - sums[i] * sums[j] for j in range(3)] for i in range(3)]
-    assert (scatter.count, [list(row) for row in scatter.scaled_scatter]) == (count, expected)
-    assert len(said.cohort) == 3
 
 
 def check_end(study: OpenStudy) -> None:

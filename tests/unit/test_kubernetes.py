@@ -131,7 +131,7 @@ def test_variables_are_settings_with_values_that_the_program_takes(
     assert {name for name in variables if not name.startswith(prefix)} <= OF_OTHERS
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    kind(home=Path(variables[f"{prefix}HOME"])).check_listener()  # type: ignore[call-arg, attr-defined]
+    kind(home=Path(variables[f"{prefix}HOME"])).check_listener()  # type: ignore[call-arg, attr-defined] # the rest has defaults
 
 
 @both
@@ -156,7 +156,7 @@ def test_probes_ask_routes_and_ports_that_the_program_has(role: str) -> None:
     page = (ROOT / "docs" / "reference" / f"{role}-api.md").read_text()
     (serving,) = [container for container, _ in containers(role) if "readinessProbe" in container]
     (port,) = serving["ports"]
-    prefix = {"proxy": ProxySettings, "user": UserSettings}[role].prefix()  # type: ignore[attr-defined]
+    prefix = {"proxy": ProxySettings, "user": UserSettings}[role].prefix()  # type: ignore[attr-defined] # both have it
     assert str(port["containerPort"]) == settings_of(role)[f"{prefix}PORT"]
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         asked = serving[probe]["httpGet"]

@@ -1,19 +1,18 @@
 """Makes pages from the templates, which escape every text."""
 
-from datetime import datetime
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from dpdpca_owner.summary import percent_up
-from dpdpca_protocol.errors import DpdpcaError, UsageError, printable
+from dpdpca_protocol.errors import DpdpcaError, UsageError
 from dpdpca_runtime.asgi.problems import status_of
+from dpdpca_runtime.asgi.templates import template_environment
 
 _FOLDER: Final = Path(__file__).parent
 STATIC: Final = {path.name: path.read_bytes() for path in (_FOLDER / "static").iterdir() if path.is_file()}
@@ -59,26 +58,13 @@ def unexpected_page(request: Request, incident: str) -> HTMLResponse:
 
 @cache
 def _templates() -> Environment:
-    made = Environment(
-        loader=FileSystemLoader(_FOLDER / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_printable,
-    )
+    made = template_environment(_FOLDER / "templates", _TEXT)
     made.filters["percent_up"] = percent_up
     made.filters["short"] = short
     made.filters["share_of"] = _share_of
     made.filters["capitalize_first"] = lambda text: str(text)[:1].upper() + str(text)[1:]
-    made.filters["when"] = _when
     made.filters["day_of"] = day_of
     return made
-
-
-def _printable(value: Any) -> Any:
-    """Texts from outside must not turn the direction of what stands beside them, nor hide in a long line."""
-    return printable(value, _TEXT) if type(value) is str else value
 
 
 def short(value: Fraction | float) -> str:
@@ -93,10 +79,6 @@ def short(value: Fraction | float) -> str:
 def day_of(met: str) -> str:
     """When a party was first met (`PinnedParty.met`), without the time of day."""
     return met[: len("2026-11-01")] + met[len("2026-11-01T10:00:00Z") :]
-
-
-def _when(time: datetime) -> Markup:
-    return Markup('<time datetime="{:%Y-%m-%dT%H:%MZ}">{:%Y-%m-%d %H:%M} UTC</time>').format(time, time)
 
 
 def _share_of(count: int, total: int) -> str:

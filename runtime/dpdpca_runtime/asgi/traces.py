@@ -156,4 +156,4 @@ def open_traces(collector: str | None, service: str) -> Iterator[Traces]:
         ending.join(_STOP_SECONDS)
         if ending.is_alive():
             # Ends its retries; the remaining spans are lost.
-            exporter.shutdown()  # type: ignore[no-untyped-call]
+            exporter.shutdown()  # type: ignore[no-untyped-call] # it has no types

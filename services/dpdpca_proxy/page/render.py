@@ -1,16 +1,15 @@
 """Makes the page from its template, which escapes every text."""
 
-from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from jinja2 import Environment
 
-from dpdpca_protocol.errors import DpdpcaError, printable
+from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_proxy.page import words
 from dpdpca_proxy.page.overview import Overview
+from dpdpca_runtime.asgi.templates import template_environment
 
 FOLDER: Final = Path(__file__).parent
 _TEXT: Final = 1000
@@ -32,24 +31,7 @@ def _page(**context: Any) -> str:
 
 @cache
 def _environment() -> Environment:
-    made = Environment(
-        loader=FileSystemLoader(FOLDER / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_printable,
-    )
+    made = template_environment(FOLDER / "templates", _TEXT)
     made.filters["size"] = words.size
     made.filters["counted"] = words.counted
-    made.filters["when"] = _when
     return made
-
-
-def _printable(value: Any) -> Any:
-    """Texts from outside stay on one line and hide nothing."""
-    return printable(value, _TEXT) if type(value) is str else value
-
-
-def _when(time: datetime) -> Markup:
-    return Markup('<time datetime="{:%Y-%m-%dT%H:%M:%SZ}">{:%Y-%m-%d %H:%M} UTC</time>').format(time, time)

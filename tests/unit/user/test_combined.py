@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from plain_study import plain_model
 
 from dpdpca_protocol.errors import ConflictError, UsageError
 from dpdpca_protocol.randomness import OS_RANDOMNESS
@@ -20,17 +21,13 @@ TERMS: dict[str, Any] = {"clip_norm": 2, "epsilon": 30}
 
 
 @pytest.fixture(scope="module")
-def halves(real_key: Any, people: People) -> tuple[People, People]:
-    return tuple(
-        {name: values[start:stop] for name, values in people.items()}
-        for start, stop in ((0, 1000), (1000, 4000))
-    )  # type: ignore[return-value]
+def halves(people: People) -> list[People]:
+    places = (slice(0, 1000), slice(1000, 4000))
+    return [{name: values[place] for name, values in people.items()} for place in places]
 
 
 @pytest.fixture(scope="module")
-def make_halves(real_key: Any, halves: tuple[People, People]) -> Callable[..., list[Model]]:
-    from plain_study import plain_model
-
+def make_halves(real_key: Any, halves: list[People]) -> Callable[..., list[Model]]:
     return lambda **changes: [plain_model(real_key, half, **(TERMS | changes)) for half in halves]
 
 
