@@ -179,11 +179,11 @@ def assess_clipping(
     uneven = _UNEVEN * lost / (1 + _UNEVEN_BEND * lost)
     factors = 1 + excess * _lean(captured, total, excess)
     variances = captured * factors
-    deviations = np.sqrt(
-        (_CHOSEN * components.noise_scale * factors * _steepness(released, components.signals[:k])) ** 2
-        + variances**2 * (1 / count if noisy.of_pairs else 0)
-        + (captured * deviation) ** 2
-        + (variances * uneven) ** 2
+    noisy_part = _CHOSEN * components.noise_scale * factors * _steepness(released, components.signals[:k])
+    paired_part = variances * (1 / count if noisy.of_pairs else 0) ** 0.5
+    # Never squared: variances may be near the largest double.
+    deviations = np.hypot(
+        np.hypot(noisy_part, paired_part), np.hypot(captured * deviation, variances * uneven)
     )
     return ClippingFigures(
         share=share,

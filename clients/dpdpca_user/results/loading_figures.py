@@ -65,12 +65,11 @@ def _bars(component: int, names: Sequence[str], loadings: Floats, deviations: Fl
 def correlation_circle(moments: Moments) -> str:
     """The correlations of features with the first two components, each with the ellipse that contains it with
     95 %; empty unless two components are above their noise edges."""
-    loadings, deviations = moments.loadings()
     known = np.flatnonzero(moments.known_variances)
-    if len(loadings) < 2 or not len(known):
+    correlations, deviations = moments.correlations_with_components()
+    if len(correlations) < 2 or not len(known):
         return ""
-    root = np.sqrt(moments.variances[known])
-    points, spreads = loadings[:2, known] / root, deviations[:2, known] / root
+    points, spreads = correlations[:2, known], deviations[:2, known]
     order = np.argsort(-np.hypot(*points), kind="stable")[:CIRCLE_FEATURES]
     x0, y0 = PLOT_WIDTH / 2, PLOT_HEIGHT / 2
     heads = np.column_stack([x0 + _RADIUS * points[0], y0 - _RADIUS * points[1]])

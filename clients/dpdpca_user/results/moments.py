@@ -9,7 +9,8 @@ Of what is left, the entries off the diagonal are shrunk by one factor, which co
 the noise: near 1 if there is little noise, and 0 if noise alone explains them. Variances stay as released.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import sqrt
 from statistics import NormalDist
 from typing import Literal
 
@@ -79,10 +80,14 @@ class MeanTable:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """What a release says about first and second moments; variances in the metric's units.
+    """What a release says about first and second moments.
+
+    All figures here are in a unit of their own, in which the largest variance is about 1, because squares of
+    variances in the metric's units may exceed the largest double.
 
     Attributes:
         components: of the release, at least all that are above their noise edges.
+        root_unit: the unit of the axes, in the metric's units.
         variances: (d,) as released.
         mean: (d,) the released mean less the public centre; 0 without a mean.
         diagonal, off_diagonal: deviations of the noise on the entries of the covariance.
@@ -93,6 +98,7 @@ class Moments:
     """
 
     components: Components
+    root_unit: float
     variances: Floats
     mean: Floats
     diagonal: float
@@ -121,18 +127,23 @@ class Moments:
         space, count = components.space, components.count
         law, factor = figures.law(count, owners), figures.mechanism.factor(count)
         degrees = count if reliability.of_pairs else max(count - 1, 1)
-        unit = (space.unit / figures.grid) ** 2 / degrees
-        has_mean = components.mean is not None
+        largest = float(np.abs(reliability.variances).max()) or 1.0
+        root, grid = sqrt(largest), space.unit / figures.grid
+        entry = (grid / root) ** 2 / degrees
         mean = np.zeros(len(space.names))
         if components.mean is not None:
-            mean = (components.mean - space.centre) / space.scale
+            mean = (components.mean - space.centre) / space.scale / root
+        per_component = ("eigenvalues", "noise_edges", "captured", "signals")
         return cls(
-            components=components,
-            variances=reliability.variances,
+            components=replace(
+                components, **{name: getattr(components, name) / largest for name in per_component}
+            ),
+            root_unit=root,
+            variances=reliability.variances / largest,
             mean=mean,
-            diagonal=float(law.diagonal / factor**2) ** 0.5 * unit,
-            off_diagonal=float(law.off_diagonal / factor**2) ** 0.5 * unit,
-            on_mean=float(law.sum_) ** 0.5 / count * space.unit / figures.grid if has_mean else 0.0,
+            diagonal=float(law.diagonal / factor**2) ** 0.5 * entry,
+            off_diagonal=float(law.off_diagonal / factor**2) ** 0.5 * entry,
+            on_mean=0.0 if components.mean is None else float(law.sum_) ** 0.5 / count * grid / root,
             bessel=count / degrees,
             pairs=count if reliability.of_pairs else None,
             clipping=reliability.clipping,
@@ -163,7 +174,7 @@ class Moments:
             factor, deviation = self.clipping.factor, self.clipping.factor_deviation or 0.0
         in_noise = np.abs(matrix) <= _bound(len(matrix)) * np.sqrt(variance)
         deviations = np.sqrt(factor**2 * (variance + self._pairing(matrix)) + (matrix * deviation) ** 2)
-        scale = np.outer(self.components.space.scale, self.components.space.scale)
+        scale = np.outer(self._scale, self._scale)
         return MomentTable(
             kind="covariance",
             names=self.components.space.names,
@@ -222,16 +233,27 @@ class Moments:
                 "this release has no mean: a masked study hides it, and a study of pairs does not need it",
                 "use a joint study",
             )
-        return MeanTable(components.space.names, components.mean, self.on_mean * components.space.scale)
+        return MeanTable(components.space.names, components.mean, self.on_mean * self._scale)
 
     def loadings(self) -> tuple[Floats, Floats]:
-        """(k̂, d) loadings of the components above their noise edges, and the deviations of their noise.
+        """(k̂, d) loadings of the components above their noise edges, and the deviations of their noise, in
+        the metric's units.
 
         A loading is an entry of a component times √(the variance that the component captures).
-
-        Source: to first order, noise turns vₖ towards vₗ by a normal deviate of deviation s/(θ̂ₖ − θ̂ₗ), and
-            towards everything below the edges by s/θ̂ₖ in each direction.
         """
+        loadings, deviations = self._loadings()
+        return loadings * self.root_unit, deviations * self.root_unit
+
+    def correlations_with_components(self) -> tuple[Floats, Floats]:
+        """(k̂, d) correlations of features with the components above their noise edges, and the deviations of
+        the noise in the loadings; NaN where noise hides a variance."""
+        root = np.sqrt(np.where(self.known_variances, self.variances, np.nan))
+        loadings, deviations = self._loadings()
+        return loadings / root, deviations / root
+
+    def _loadings(self) -> tuple[Floats, Floats]:
+        """Source: to first order, noise turns vₖ towards vₗ by a normal deviate of deviation s/(θ̂ₖ − θ̂ₗ), and
+        towards everything below the edges by s/θ̂ₖ in each direction."""
         components = self.components
         k = components.trusted_count
         vectors, signals = components.vectors[:k], components.signals[:k]
@@ -242,6 +264,11 @@ class Moments:
         turned = between @ vectors**2 + rest * (self.off_diagonal / signals[:, None]) ** 2
         size = np.sqrt(components.captured[:k])[:, None]
         return vectors * size, np.sqrt(np.minimum(turned, 1.0)) * size
+
+    @property
+    def _scale(self) -> Floats:
+        """(d,) original units per unit of these figures."""
+        return np.asarray(self.components.space.scale * self.root_unit)
 
     def _matrix(self, remove_noise: bool) -> tuple[Floats, float]:
         """(d, d) covariances in the metric's units, and what was kept of entries below the noise edges."""

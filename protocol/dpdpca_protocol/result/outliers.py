@@ -109,8 +109,10 @@ class OutlierScores:
         first = self._residual_variance
         if first <= 0:
             return None
-        second = max(self._second_moment(), first**2 / (d - k))
-        return float(second / first * chi2.ppf(confidence, min(first**2 / second, d - k)))
+        unit = float(self._variances[0])  # squares of variances may exceed the largest double
+        first = first / unit
+        second = max(self._second_moment(unit), first**2 / (d - k))
+        return float(second / first * chi2.ppf(confidence, min(first**2 / second, d - k)) * unit)
 
     def warnings(self) -> tuple[str, ...]:
         """What a reader of these scores has to know, as sentences."""
@@ -157,10 +159,11 @@ class OutlierScores:
         centred = self._centred(rows)
         return centred - self._scores(centred) @ self._vectors
 
-    def _second_moment(self) -> float:
-        """θ₂: of the residual eigenvalues, and of what the noise moved out of the components."""
+    def _second_moment(self, unit: float) -> float:
+        """θ₂ in units²: of the residual eigenvalues, and of what the noise moved out of the components."""
         components, d, k = self.components, len(self.components.space.names), self.k
-        off_diagonal = components.noise_edge / (2 * sqrt(d) * finite_size_factor(d))
-        noise = (d - k) * ((d - k - 1) * off_diagonal**2 + components.noise_scale**2)
-        moved = components.signals[:k] - components.captured[:k]
-        return float((components.eigenvalues[k:] ** 2).sum()) - noise + float((moved**2).sum())
+        off_diagonal = components.noise_edge / (2 * sqrt(d) * finite_size_factor(d)) / unit
+        diagonal, below = components.noise_scale / unit, components.eigenvalues[k:] / unit
+        noise = (d - k) * ((d - k - 1) * off_diagonal**2 + diagonal**2)
+        moved = (components.signals[:k] - components.captured[:k]) / unit
+        return float((below**2).sum()) - noise + float((moved**2).sum())

@@ -250,3 +250,21 @@ def test_outlier_scores_are_those_of_the_components(joint_model: Model, tmp_path
     assert FederatedPCA.from_model(path, n_components=1).outlier_scores_.k == 1
     with pytest.raises(ParameterError, match="too large"):
         pca.score_t2(np.full((1, 5), 1e200))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("size", [1e-100, 1.0, 1e100])
+def test_squares_of_variances_never_overflow(size: float) -> None:
+    source = np.random.default_rng(4)  # noqa: TID251 - made-up records, not noise, masks or keys
+    rows = source.normal(0, 0.3, (2000, 3)) * size
+    pca = DPPCA(bounds=(-size, size), scaling="common", epsilon=8.0, clip_norm=1.0).fit(rows)
+    assert pca.get_covariance() / size**2 == pytest.approx(np.cov(rows.T / size), abs=0.03)
+    assert (pca.get_covariance_std() / size**2 < 0.02).all()
+    assert (np.abs(pca.get_correlation()) <= 1).all()
+    assert np.isfinite(pca.get_correlation_std()).all()
+    assert (pca.loadings_std_ < 0.5 * size).all()
+    outliers = pca.outlier_scores_
+    assert 5 < outliers.t2_limit(0.95) < 9 or outliers.k < 3
+    assert (pca.score_spe(rows[:5]) < size**2).all()
+    limit = outliers.spe_limit(0.95)
+    assert limit is None or 0 < limit < size**2
