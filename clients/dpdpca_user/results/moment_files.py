@@ -14,21 +14,24 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.errors import LimitError, UsageError
 from dpdpca_runtime.files import write_private
 from dpdpca_user.results.moments import MeanTable, MomentTable
 
 ENDINGS = (".csv", ".parquet", ".npz")
+MOST_FEATURES = 1000
+"""Of a table with a row, or a JSON number, for each pair of features. A `.npz` file has no limit."""
 
 
 def moment_facts(table: MomentTable | MeanTable) -> dict[str, Any]:
-    """A table as plain JSON; null for a correlation that the noise hides."""
+    """A table as plain JSON; null for a correlation that the noise hides. Raises like `arrow_table`."""
     if isinstance(table, MeanTable):
         return {
             "features": list(table.names),
             "values": table.values.tolist(),
             "deviations": table.deviations.tolist(),
         }
+    check_size(len(table.names))
     return {
         "kind": table.kind,
         "features": list(table.names),
@@ -40,13 +43,27 @@ def moment_facts(table: MomentTable | MeanTable) -> dict[str, Any]:
     }
 
 
+def check_size(features: int) -> None:
+    """Raises LimitError `too-large` if a table of so many features may only be a `.npz` file."""
+    if features > MOST_FEATURES:
+        raise LimitError(
+            "too-large",
+            f"a table of {features} features has too many rows: {MOST_FEATURES} features are the most",
+            "write a .npz file: dpdpca user result STUDY --covariance FILE.npz",
+        )
+
+
 def arrow_table(table: MomentTable | MeanTable) -> pa.Table:
     """A row for each figure: (d²) with the columns row, column, value, deviation and in_noise, or (d) with
-    feature, value and deviation."""
+    feature, value and deviation.
+
+    Raises:
+        LimitError: `too-large`, there are more than `MOST_FEATURES` features.
+    """
     if isinstance(table, MeanTable):
         return pa.table({"feature": list(table.names), "value": table.values, "deviation": table.deviations})
-    d = len(table.names)
-    names = pa.array(table.names)
+    check_size(len(table.names))
+    d, names = len(table.names), pa.array(table.names)
     return pa.table(
         {
             "row": names.take(pa.array(np.repeat(np.arange(d), d))),
@@ -73,6 +90,7 @@ def save_moments(path: Path, table: MomentTable | MeanTable) -> None:
 
     Raises:
         UsageError: `unknown-format`.
+        LimitError: `too-large`, a CSV or Parquet file would have too many rows.
     """
     check_ending(path)
     file = io.BytesIO()

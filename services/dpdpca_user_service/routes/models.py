@@ -1,6 +1,6 @@
 """Routes for models: the components of a study as numbers, file and report, and the projection of rows."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -12,8 +12,8 @@ from dpdpca_protocol.wire.http import JSON_MEDIA_TYPE
 from dpdpca_runtime.asgi.contract import binary, json_body, operation, text
 from dpdpca_runtime.asgi.limits import BoundedStream, read_large_body, run_until_cancelled
 from dpdpca_user.results.model import Model
-from dpdpca_user.results.moment_files import arrow_table, moment_facts
-from dpdpca_user.results.moments import MeanTable, MomentTable
+from dpdpca_user.results.moment_files import arrow_table, check_size, moment_facts
+from dpdpca_user.results.moments import MeanTable, Moments, MomentTable
 from dpdpca_user_service.bodies import MeanBody, ModelBody, ModelsBody, MomentsBody, Rows, ScoresBody
 from dpdpca_user_service.operations import model_facts, model_file, model_of, report_of, study_facts
 from dpdpca_user_service.routes.contract import EVERYWHERE, MODEL
@@ -70,19 +70,36 @@ _EACH = (
 )
 
 
-def _moments(request: Request, study: str, table: MomentTable | MeanTable) -> Response:
-    if ARROW_MEDIA_TYPE not in request.headers.get("accept", ""):
-        return json_response({"study": study, **moment_facts(table)})
-    rows, sink = arrow_table(table), pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    headers = {"Cache-Control": "no-store"}
-    return Response(sink.getvalue().to_pybytes(), media_type=ARROW_MEDIA_TYPE, headers=headers)
+def _square(compute: Callable[[Moments], MomentTable]) -> Callable[[Moments], MomentTable]:
+    """Refuses a table that is too large before it takes memory."""
+
+    def checked(found: Moments) -> MomentTable:
+        check_size(len(found.variances))
+        return compute(found)
+
+    return checked
+
+
+async def _moments(
+    request: Request, study: str, compute: Callable[[Moments], MomentTable | MeanTable]
+) -> Response:
+    def answer() -> Response:
+        model = model_of(service_of(request), study)
+        table = compute(model.moments)
+        if ARROW_MEDIA_TYPE not in request.headers.get("accept", ""):
+            return json_response({"study": model.study.hex(), **moment_facts(table)})
+        rows, sink = arrow_table(table), pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        headers = {"Cache-Control": "no-store"}
+        return Response(sink.getvalue().to_pybytes(), media_type=ARROW_MEDIA_TYPE, headers=headers)
+
+    return await run_in_threadpool(answer)
 
 
 def _moments_operation(body: type[Any], described: str, *problems: str) -> dict[str, Any]:
     formats = {**json_body(body), **binary(ARROW_MEDIA_TYPE)}
-    return operation(formats, [*MODEL, "model-too-old", *problems], described=described)
+    return operation(formats, [*MODEL, "model-too-old", "too-large", *problems], described=described)
 
 
 @router.get(
@@ -94,11 +111,7 @@ def _moments_operation(body: type[Any], described: str, *problems: str) -> dict[
 async def read_covariance(
     request: Request, study: StudyPath, keep_noise: KeepNoise = False, positive: Positive = False
 ) -> Response:
-    def answer() -> Response:
-        model = model_of(service_of(request), study)
-        return _moments(request, model.study.hex(), model.moments.covariance(not keep_noise, positive))
-
-    return await run_in_threadpool(answer)
+    return await _moments(request, study, _square(lambda found: found.covariance(not keep_noise, positive)))
 
 
 @router.get(
@@ -110,11 +123,7 @@ async def read_covariance(
 async def read_correlation(
     request: Request, study: StudyPath, keep_noise: KeepNoise = False, positive: Positive = False
 ) -> Response:
-    def answer() -> Response:
-        model = model_of(service_of(request), study)
-        return _moments(request, model.study.hex(), model.moments.correlation(not keep_noise, positive))
-
-    return await run_in_threadpool(answer)
+    return await _moments(request, study, _square(lambda found: found.correlation(not keep_noise, positive)))
 
 
 @router.get(
@@ -124,11 +133,7 @@ async def read_correlation(
     **_moments_operation(MeanBody, "The means.", "no-mean"),
 )
 async def read_mean(request: Request, study: StudyPath) -> Response:
-    def answer() -> Response:
-        model = model_of(service_of(request), study)
-        return _moments(request, model.study.hex(), model.moments.means())
-
-    return await run_in_threadpool(answer)
+    return await _moments(request, study, lambda found: found.means())
 
 
 async def transform_slot(request: Request) -> AsyncIterator[None]:

@@ -18,6 +18,7 @@ from user_world import DRAFT, UserWorld
 
 from dpdpca_user.results.model import Model
 from dpdpca_user.results.moment_files import arrow_table, moment_facts
+from dpdpca_user.results.moments import Moments
 from dpdpca_user.service_client import ServiceClient
 from dpdpca_user_service.app import make_app
 from dpdpca_user_service.stages import Stage
@@ -256,6 +257,18 @@ def test_tables_are_told_in_json_and_in_arrow(client: TestClient, finished: User
         assert pa.ipc.open_stream(told.content).read_all().equals(arrow_table(table))
     cleaned = client.get(f"/v1/models/{study}/covariance").json()
     assert cleaned["values"] == model.moments.covariance().values.tolist()
+
+
+def test_a_table_that_is_too_large_is_refused_before_it_is_made(
+    client: TestClient, study: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpdpca_user.results.moment_files.MOST_FEATURES", 2)
+    monkeypatch.setattr(Moments, "covariance", None)  # would fail if it were called
+    for accept in ("application/json", "application/vnd.apache.arrow.stream"):
+        for name in ("covariance", "correlation"):
+            answer = client.get(f"/v1/models/{study}/{name}", headers={"accept": accept})
+            assert (answer.status_code, kind_of(answer)) == (413, "too-large")
+    assert client.get(f"/v1/models/{study}/mean").status_code == 200
 
 
 def test_rows_are_projected_from_json_and_from_arrow(
