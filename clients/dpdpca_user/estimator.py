@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date, time, timedelta
 from fractions import Fraction
 from numbers import Integral, Real
@@ -69,6 +70,8 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             dominates.
         loadings_, loadings_std_: (k̂, d) loadings of the components above their noise edges, in the study's
             metric, and the standard deviations of their noise; absent for older model files.
+        moments_: the tables behind `get_covariance` and `get_correlation`. `moments_.covariance().in_noise`
+            marks the figures that cannot be told from noise. None for older model files.
         mean_std_: (d,) standard deviations of the noise in `mean_`; absent where `mean_` is.
         privacy_: ε, δ, relation, mechanism and study.
         n_samples_: N, the number of records; in a study of pairs, the number of pairs.
@@ -110,11 +113,11 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     loadings_: Floats
     loadings_std_: Floats
     mean_std_: Floats
+    moments_: Moments | None
     privacy_: dict[str, Any]
     n_samples_: int
     n_features_in_: int
     _released: Components
-    _moments: Moments | None
 
     def _adopt(
         self,
@@ -167,7 +170,7 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self.center_ = components.origin
         if components.mean is not None:
             self.mean_ = components.mean
-        self._released, self._moments = components, moments
+        self._released, self.moments_ = components, moments
         if moments is not None:
             self.loadings_, self.loadings_std_ = moments.loadings()
             if components.mean is not None:
@@ -202,13 +205,13 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
     def _known_moments(self) -> Moments:
         check_is_fitted(self)
-        if self._moments is None:
+        if self.moments_ is None:
             raise ParameterError(
                 "bad-argument",
                 "this model file is too old for tables: it lacks the reliability figures",
                 "fetch the model again",
             )
-        return self._moments
+        return self.moments_
 
     def transform(self, X: Any) -> Floats:
         """Project (n, d) rows in original units to (n, k) scores.
@@ -247,9 +250,7 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         """
         check_is_fitted(self)
         found = OutlierScores.of(self._released)
-        return (
-            found if found.k <= self.n_components_ else OutlierScores.of(self._released, self.n_components_)
-        )
+        return replace(found, k=min(found.k, self.n_components_))
 
     def _outlier_score(self, X: Any, score: Callable[[OutlierScores, Floats], Floats]) -> Floats:
         outliers = self.outlier_scores_

@@ -150,7 +150,7 @@ def same(kept: Any, pca: Any, rows: Any) -> None:
     assert kept.get_params() == pca.get_params()
     public = {name for name in vars(pca) if name.endswith("_")}
     assert {name for name in vars(kept) if name.endswith("_")} == public
-    for name in public - {"model_", "reliability_"}:
+    for name in public - {"model_", "moments_", "reliability_"}:  # compared by what they give, below
         assert np.array_equal(getattr(kept, name), getattr(pca, name)), name
     assert np.array_equal(kept.transform(rows), pca.transform(rows))
     assert np.array_equal(kept.score_t2(rows), pca.score_t2(rows))

@@ -14,11 +14,11 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from dpdpca_protocol.errors import ConflictError, UsageError
+from dpdpca_protocol.errors import ConflictError, LimitError, UsageError
 from dpdpca_user import DPPCA, FederatedPCA
 from dpdpca_user.estimator import ParameterError
 from dpdpca_user.results.model import Model
-from dpdpca_user.results.moment_files import arrow_table, moment_facts, save_moments
+from dpdpca_user.results.moment_files import MOST_FEATURES, arrow_table, moment_facts, save_moments
 from dpdpca_user.results.moments import MomentTable
 
 NAMES = ("height", "weight", "<b>sex</b> = f", "<b>sex</b> = m", "age")
@@ -178,6 +178,20 @@ def test_an_unknown_format_is_refused_and_nothing_written(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_large_table_is_written_as_arrays_only(table: MomentTable, tmp_path: Path) -> None:
+    d = MOST_FEATURES + 1
+    names, square = tuple(map(str, range(d))), np.zeros((d, d))
+    large = replace(table, names=names, values=square, deviations=square, in_noise=square > 0)
+    for write in (arrow_table, moment_facts, lambda each: save_moments(tmp_path / "r.csv", each)):
+        with pytest.raises(LimitError, match="1001 features has too many rows") as refused:
+            write(large)
+        assert refused.value.slug == "too-large"
+    assert list(tmp_path.iterdir()) == []
+    save_moments(tmp_path / "r.npz", large)
+    with np.load(tmp_path / "r.npz", allow_pickle=False) as arrays:
+        assert arrays["values"].shape == (d, d)
+
+
 def test_both_estimators_have_tables(joint_model: Model, tmp_path: Path) -> None:
     path = tmp_path / "model.npz"
     path.write_bytes(joint_model.to_bytes())
@@ -191,5 +205,7 @@ def test_both_estimators_have_tables(joint_model: Model, tmp_path: Path) -> None
         assert pca.mean_std_.shape == pca.mean_.shape == (d,)
         assert pca.loadings_.shape == pca.loadings_std_.shape
         assert pca.loadings_.shape[1] == d
+        assert pca.moments_ is not None
+        assert pca.moments_.covariance().in_noise.shape == (d, d)
     truth, deviations = np.cov(rows.T), two.get_covariance_std()
     assert (np.abs(two.get_covariance() - truth) < 6 * deviations + 0.005).all()
