@@ -515,6 +515,6 @@ class ConsentSheet:
 def _new_records(extended: StudyId) -> str:
     return (
         f"this study adds to study {extended.hex()}, and the data user will combine the results. Bring only"
-        " records that are in no part of it yet: by joining, you state that they are new. A person who is in"
-        " both pays for both"
+        " records that are in no part of it yet: by joining, you state that they are new. Whoever has records"
+        " in both pays the privacy cost of both"
     )
