@@ -30,6 +30,7 @@ from dpdpca_protocol.terms.features import (
 )
 from dpdpca_protocol.terms.figures import Figures, default_fraction_bits, figures_of
 from dpdpca_protocol.terms.members import MOST_CLIP_SHARE
+from dpdpca_protocol.terms.release_rules import ReleaseRules, rules_of
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements
 from dpdpca_protocol.terms.terms import Terms
 from dpdpca_protocol.wire.fields import decimal_text
@@ -47,6 +48,9 @@ _CAP = 3
 """Longer rows, in units of the clip norm, are too rare to be worth the noise on the sum of their squares."""
 
 
+_JOINT = rules_of(ReleaseKind.JOINT)
+
+
 @dataclass(frozen=True, slots=True)
 class LocalTerms:
     """The terms of a study for a table that has no manifest."""
@@ -58,7 +62,7 @@ class LocalTerms:
     scaling: str
     missing: str = "reject"
     nonnegative: bool = False
-    release: ReleaseKind = ReleaseKind.JOINT
+    rules: ReleaseRules = _JOINT
 
 
 class DPPCA(NoisyPCA):

@@ -14,9 +14,13 @@ from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import Feature, check_resolution
 from dpdpca_protocol.terms.figures import default_fraction_bits
+from dpdpca_protocol.terms.release_rules import ReleaseRules, rules_of
 from dpdpca_user.estimator import ParameterError, check_numbers
 
 Floats = NDArray[np.float64]
+
+
+_JOINT = rules_of(ReleaseKind.JOINT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ class _Terms:
     scaling: str = "range"
     missing: str = "reject"
     nonnegative: bool = False
-    release: ReleaseKind = ReleaseKind.JOINT
+    rules: ReleaseRules = _JOINT
 
 
 def encode_table(rows: Any, bounds: Any, clip_norm: float | None = None) -> EncodedTable:

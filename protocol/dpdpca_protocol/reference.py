@@ -20,6 +20,7 @@ from dpdpca_protocol.records.block_sums import new_sums
 from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.records.encoding import NONE_LONG, Integers, RecordEncoder
 from dpdpca_protocol.records.pairing import SEED_BYTES, KeyStream, differences, shuffled
+from dpdpca_protocol.records.projection import Projection
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.release.ciphers import Cipher, Ciphertext, Pads, VectorCipher
 from dpdpca_protocol.release.release import NoisyScatter, check_count_range, draw_mask, flat_scatter, unmask
@@ -43,6 +44,7 @@ def run_study(
     randomness: Randomness,
     noise: Samplers,
     cipher: Cipher[Any] | Pads,
+    projection: Projection | None = None,
 ) -> Released:
     """Runs one study, from the owners' records to the result of the data user.
 
@@ -54,9 +56,10 @@ def run_study(
         randomness: for the mask, and for the order in which owners pair records.
         noise: the source of the noise, whichever party draws it.
         cipher: the cipher with the data user's key, or pads. A masked study cannot use pads.
+        projection: the public rule of a sketch, a lift or scores, which makes a few numbers of each record.
 
     Returns:
-        The noisy scatter or, for a pre-study, the noisy blocks.
+        The noisy scatter or, for a pre-study, a sketch, a lift or scores, the noisy blocks.
 
     Raises:
         InputError: records do not fit the terms.
@@ -73,7 +76,7 @@ def run_study(
         z = encoded.z
         if figures.mechanism.setting.has_pairs:
             z = z[shuffled(len(z), KeyStream(randomness.bytes(SEED_BYTES)))]
-        sums = map(add, owner_sums(figures, z, encoded.long), figures.own_noise(noise))
+        sums = map(add, owner_sums(figures, z, encoded.long, projection), figures.own_noise(noise))
         shares.append(vectors.encrypt(list(sums)))
 
     # The proxy adds up position by position (section 7).
@@ -97,17 +100,21 @@ def run_study(
     values = vectors.decrypt(vectors.add_plain(aggregate, drawn))
     blocks = cut_blocks(figures.blocks, values)
     check_count_range(blocks[BlockName.COUNT][0], 1, figures.most_counted)
-    return flat_scatter(blocks, figures.encoded_features) if figures.release.has_components else blocks
+    is_matrix = figures.release.has_components and not figures.rules.is_wide
+    return flat_scatter(blocks, figures.encoded_features) if is_matrix else blocks
 
 
-def owner_sums(figures: Figures, z: Integers, long: Integers = NONE_LONG) -> list[int]:
+def owner_sums(
+    figures: Figures, z: Integers, long: Integers = NONE_LONG, projection: Projection | None = None
+) -> list[int]:
     """One owner's exact sums over (n, d) encoded records, paired in their present order, as in a share.
 
     Args:
         figures: of the study.
         z, long: as in `EncodedBatch`; `long` may be left out if the records are clipped when they are summed.
+        projection: of a sketch, a lift or scores.
     """
-    sums = new_sums(figures)
+    sums = new_sums(figures, projection)
     sums.add(z)
     if isinstance(sums, SecondMoments):
         sums.add_clipped(long)

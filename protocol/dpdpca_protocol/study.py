@@ -36,6 +36,9 @@ class ReleaseKind(StrEnum):
     JOINT = "joint"
     PAIRS = "pairs"
     PRE_STUDY = "pre-study"
+    SKETCH = "sketch"
+    LIFT = "lift"
+    SCORES = "scores"
 
     @property
     def needs_count(self) -> bool:
@@ -46,9 +49,16 @@ class ReleaseKind(StrEnum):
     def has_components(self) -> bool:
         """Whether the release gives components.
 
-        A pre-study gives numbers for planning the next study instead.
+        A pre-study or a sketch gives numbers for planning the next study instead.
         """
-        return self is not ReleaseKind.PRE_STUDY
+        return self not in (ReleaseKind.PRE_STUDY, ReleaseKind.SKETCH)
+
+
+class SummedOver(StrEnum):
+    """What a sketch, a lift or scores add up: records, or differences of two records."""
+
+    RECORDS = "records"
+    PAIRS = "pairs"
 
 
 _S, _E = StudyState, StudyEvent

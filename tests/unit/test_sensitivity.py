@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import wide_studies as wide
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from study_parties import MakeManifest
@@ -17,12 +18,16 @@ from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.privacy.sensitivity import (
     block_sensitivity_squared,
     joint_sensitivity_squared,
+    lift_sensitivity_squared,
     nonnegative_scatter_sensitivity_squared_bound,
     scatter_sensitivity_bound,
     second_moment_sensitivity_squared,
 )
 from dpdpca_protocol.records.block_sums import BlockSums
+from dpdpca_protocol.records.encoding import cut_to_bound
 from dpdpca_protocol.records.pairing import differences
+from dpdpca_protocol.records.projection import projection_of
+from dpdpca_protocol.terms.terms import LIFT_BOUND
 
 SEED = 20181210
 
@@ -245,3 +250,76 @@ def test_one_record_has_no_scatter_and_many_come_up_to_the_bounds() -> None:
         (nonnegative_scatter_sensitivity_squared(7, many), nonnegative_scatter_sensitivity_squared_bound(7)),
     ):
         assert bound * (1 - Fraction(3, many)) < claimed < bound
+
+
+def furthest_lifts(weight: float, columns: int, d: int = 3) -> float:
+    """The largest |Δ(L, γG)|²/KB found, with γ² = `weight`·K/B, over z, x, a, b in unit balls, a and b free."""
+    source = random.Random(SEED + 10 * columns + d)
+    size = d + columns
+
+    def loss(flat: NDArray[np.float64]) -> float:
+        pairs = flat.reshape(2, size)
+        z, x = in_ball(pairs[:, :d])
+        a, b = in_ball(pairs[:, d:])
+        lifted = np.outer(z, a) - np.outer(x, b)
+        gram = np.outer(a, a) - np.outer(b, b)
+        return -float((lifted**2).sum() + weight * (gram**2).sum())
+
+    starts = [[source.gauss(0, 1) for _ in range(2 * size)] for _ in range(5)]
+    return max(-float(minimize(loss, start, method="L-BFGS-B").fun) for start in starts)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_a_lift_moves_by_four_k_b_and_its_gram_matrix_is_free(columns: int) -> None:
+    for weight in (0.0, 0.25, 0.5):
+        assert furthest_lifts(weight, columns) == pytest.approx(lift_sensitivity_squared(1, 1), rel=1e-4)
+
+
+def test_a_heavier_gram_matrix_is_not_free() -> None:
+    """What the optimiser must find if the weight of G were too large."""
+    assert furthest_lifts(1.0, 2) == pytest.approx(4.5, rel=1e-3)
+    assert furthest_lifts(0.75, 2) > 4.1
+
+
+@pytest.mark.parametrize(("record_bound", "score_bound"), [(1, 1), (2, 1), (1, 2), (4, 2), (2, 4)])
+def test_no_integer_lifts_pass_the_bound(record_bound: int, score_bound: int) -> None:
+    """All records of two integers and all scores of two, with any of the other; G with the weight K/(2B)."""
+
+    def inside(bound: int) -> list[NDArray[np.int64]]:
+        side = range(-bound, bound + 1)
+        return [np.array(z) for z in product(side, repeat=2) if sum(x * x for x in z) <= bound]
+
+    pairs = list(product(inside(record_bound), inside(score_bound)))
+    lifted = np.array([np.outer(z, a).ravel() for z, a in pairs])
+    gram = np.array([np.outer(a, a).ravel() for _, a in pairs])
+    moved = [
+        2 * score_bound * ((lifted - here) ** 2).sum(axis=1)
+        + record_bound * ((gram - there) ** 2).sum(axis=1)
+        for here, there in zip(lifted, gram, strict=True)
+    ]
+    assert max(map(max, moved)) == 2 * score_bound * lift_sensitivity_squared(record_bound, score_bound)
+
+
+def test_the_worst_pair_of_a_lift_passes_through_the_encoder(make_manifest: MakeManifest) -> None:
+    """Through the encoder: αe + βf and αe − βf have the same a, and move L by almost 2√(KB)."""
+    manifest = wide.lift(make_manifest, lift=sharp_rule())
+    rule = projection_of(manifest)
+    assert rule is not None
+    bound = manifest.figures.record_bound
+    p0 = np.array(wide.plain_sketch_matrix(bytes.fromhex(wide.SEED), wide.D, wide.M), dtype=float)
+    row = np.array(sharp_rule()["matrix"], dtype=float)[0] @ p0
+    e = row / np.linalg.norm(row)
+    f = np.roll(e, 1) - e * (e @ np.roll(e, 1))
+    f /= np.linalg.norm(f)
+    alpha, most = 0.1, bound**0.5 - wide.D**0.5
+    beta = (1 - alpha**2) ** 0.5
+    z = np.rint(most * np.array([alpha * e + beta * f, alpha * e - beta * f])).astype(np.int64)
+    a, _ = cut_to_bound(rule(z), LIFT_BOUND)
+    square = float(((np.outer(z[0], a[0]) - np.outer(z[1], a[1])).astype(float) ** 2).sum())
+    claimed = lift_sensitivity_squared(bound, LIFT_BOUND)
+    assert 0.95 * claimed <= square <= claimed
+
+
+def sharp_rule() -> dict[str, Any]:
+    """One column, so steep that even a small part of a record along it fills the bound on a."""
+    return {"columns": 1, "matrix": [[2**20 * (1 + j % 3) for j in range(wide.M)]], "offset": [0]}

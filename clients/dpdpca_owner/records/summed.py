@@ -13,9 +13,10 @@ from dpdpca_owner.records.open import Part, batches_of, open_source
 from dpdpca_owner.records.source import DataLocation, RecordSource
 from dpdpca_owner.records.units import UnitCheck
 from dpdpca_protocol.errors import InputError
-from dpdpca_protocol.records.block_sums import BlockSums, new_sums
+from dpdpca_protocol.records.block_sums import BlockSums, Sums, new_sums
 from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.records.encoding import BatchReport, Integers, RecordEncoder
+from dpdpca_protocol.records.projection import Projection
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.terms.manifest import Manifest
 
@@ -28,6 +29,7 @@ class SummedRecords:
         key: the key of this owner's ledger.
         strict: refuse a value that does not fit its feature.
         before: how many records of the table come before these.
+        projection: the public rule of a sketch, a lift or scores.
 
     Attributes:
         sums: the exact integers of the study, without pairs.
@@ -36,10 +38,18 @@ class SummedRecords:
         fingerprint: the ledger recognises the records by it.
     """
 
-    def __init__(self, manifest: Manifest, key: bytes, *, strict: bool, before: int = 0) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        key: bytes,
+        *,
+        strict: bool,
+        before: int = 0,
+        projection: Projection | None = None,
+    ) -> None:
         self._manifest, self._before = manifest, before
         self._encoder = RecordEncoder(manifest, strict=strict)
-        self.sums: SecondMoments | BlockSums = new_sums(manifest.figures)
+        self.sums: Sums = new_sums(manifest.figures, projection)
         self.report = BatchReport.empty(len(manifest.features))
         self.units = UnitCheck(manifest.features, before)
         self.fingerprint = RecordsFingerprint(key)

@@ -13,14 +13,14 @@ from typing import Any
 
 from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.layout.blocks import OF_PAIRS, PRE_STUDY_BLOCKS, BlockName
-from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.study import ReleaseKind, SummedOver
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.figures import default_fraction_bits, figures_of
 from dpdpca_protocol.terms.forms import one_line
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.members import ENROLLED, MAX_PARTICIPANTS, MEMBERS, Drafted, Member
 from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty, StudyKey
-from dpdpca_protocol.terms.release_rules import rules_of
+from dpdpca_protocol.terms.release_rules import ReleaseRules, rules_of
 from dpdpca_protocol.terms.signed_manifest import parse_manifest, parse_terms
 from dpdpca_protocol.terms.terms import Blinding, NoiseBy, SuiteName
 from dpdpca_protocol.wire.fields import (
@@ -41,6 +41,8 @@ DEFAULT_DELTA = Fraction(1, 10**6)
 DEFAULT_MIN_OWNERS = 3
 DEFAULT_MAX_OWNERS = 100
 DEFAULT_SUM_WEIGHT = Fraction(43, 100)
+DEFAULT_WIDE_WEIGHT = Fraction(5, 100)
+"""The weight of the sums in a sketch or in scores, which come after rounds that moved the centre."""
 
 _DRAFTED = {member.name: member for member in MEMBERS if member.drafted is not Drafted.NEVER}
 _NEEDED = [name for name, member in _DRAFTED.items() if member.drafted is Drafted.MUST]
@@ -100,7 +102,7 @@ def complete_draft(
         body.setdefault(name, value)
     if "closes_at" not in body:
         malformed("the draft", "complete: closes_at is missing")
-    if "missing" not in draft and (rules_of(release).of_pairs or OF_PAIRS & body.get("blocks", {}).keys()):
+    if "missing" not in draft and (_needs_all_records(body) or OF_PAIRS & body.get("blocks", {}).keys()):
         body["missing"] = "midpoint"
     terms = parse_terms(body)
     figures = figures_of(terms.terms)
@@ -196,15 +198,28 @@ def _named(drafted: Any, known: Sequence[Participant], *, is_blinded: bool) -> l
 
 def _consequences(body: Mapping[str, Any]) -> dict[str, Any]:
     """Default values that depend on other members of the draft."""
-    weighs = rules_of(ReleaseKind(body["release"])).weighs_sum
+    rules = _rules(body)
+    sum_weight = (DEFAULT_WIDE_WEIGHT if rules.is_wide else DEFAULT_SUM_WEIGHT) if rules.weighs_sum else 0
     return {
         "fraction_bits": _fraction_bits(body),
         "delta": decimal_text(default_delta(body["max_records"])),
         "max_colluding": int(body["noise_by"] == NoiseBy.OWNERS),
-        "sum_weight": decimal_text(DEFAULT_SUM_WEIGHT) if weighs else "0",
+        "sum_weight": decimal_text(Fraction(sum_weight)),
         "min_records": body["min_owners"],
         "max_owners": len(body["participants"]) or DEFAULT_MAX_OWNERS,
     }
+
+
+def _rules(body: Mapping[str, Any]) -> ReleaseRules:
+    """The rules of the release that a draft asks for."""
+    of = body.get("of")
+    return rules_of(ReleaseKind(body["release"]), SummedOver(of) if of in [*SummedOver] else None)
+
+
+def _needs_all_records(body: Mapping[str, Any]) -> bool:
+    """Whether no record may be dropped for a missing value."""
+    rules = _rules(body)
+    return rules.of_pairs or rules.is_wide
 
 
 def default_delta(max_records: Any) -> Fraction:

@@ -8,6 +8,7 @@ the list of blocks; it does not need to know what a block means. The terms of a 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +28,11 @@ class BlockName(StrEnum):
     """What a block holds, summed over all records (or pairs of records of one owner).
 
     `COUNT`: their number. `SUM`: v. `SECOND_MOMENT`, `PAIR_MOMENT`: the upper triangle of Σ z zᵀ or of Σ y
-    yᵀ, where y is the difference of a pair. `NORMS`, `PAIR_NORMS`: histograms of |z| and of |y|/√2.
-    `OCTAVES`: for each encoded feature, a histogram of |y_j|/√2. `CLIPPED`: how many rows (records, or
-    differences) the clip norm shortened. `CLIPPED_SQUARES`: the sum of their squared lengths before that,
-    each at most C.
+    yᵀ, where y is the difference of a pair. `LIFTED`: Σ z aᵀ by features, where a are the k numbers that a
+    public rule makes of a record. `GRAM`: the upper triangle of Σ a aᵀ. `NORMS`, `PAIR_NORMS`: histograms of
+    |z| and of |y|/√2. `OCTAVES`: for each encoded feature, a histogram of |y_j|/√2. `CLIPPED`: how many rows
+    (records, or differences) the clip norm shortened. `CLIPPED_SQUARES`: the sum of their squared lengths
+    before that, each at most C.
     """
 
     COUNT = "count"
@@ -40,6 +42,8 @@ class BlockName(StrEnum):
     OCTAVES = "octaves"
     SECOND_MOMENT = "second-moment"
     PAIR_MOMENT = "pair-moment"
+    LIFTED = "lifted"
+    GRAM = "gram"
     CLIPPED = "clipped"
     CLIPPED_SQUARES = "clipped-squares"
 
@@ -48,9 +52,10 @@ PRE_STUDY_BLOCKS = (BlockName.NORMS, BlockName.PAIR_NORMS, BlockName.SUM, BlockN
 """The blocks that a pre-study can ask for, in the order in which they are sent."""
 CLIPPING = (BlockName.CLIPPED, BlockName.CLIPPED_SQUARES)
 """What clipping did, one integer each. Both follow the other blocks of a study that asks for them."""
+_OF_EITHER = frozenset({*CLIPPING, BlockName.LIFTED, BlockName.GRAM})
 OF_PAIRS = frozenset({BlockName.PAIR_NORMS, BlockName.OCTAVES, BlockName.PAIR_MOMENT})
 
-TRIANGLES = frozenset({BlockName.SECOND_MOMENT, BlockName.PAIR_MOMENT})
+TRIANGLES = frozenset({BlockName.SECOND_MOMENT, BlockName.PAIR_MOMENT, BlockName.GRAM})
 """The blocks that hold the upper triangle of a matrix."""
 COUNTED = frozenset({BlockName.NORMS, BlockName.PAIR_NORMS, BlockName.OCTAVES, BlockName.CLIPPED})
 """The blocks of noisy counts. A finer grid does not change these counts."""
@@ -72,15 +77,29 @@ class Block:
     tail: int
 
 
-def block_length(name: BlockName, encoded_features: int) -> int:
-    """The number of integers in a block."""
+def matrix_size(name: BlockName, features: int, columns: int = 0) -> int:
+    """The number of rows of the symmetric matrix whose upper triangle a block holds."""
+    return columns if name is BlockName.GRAM else features
+
+
+def block_length(name: BlockName, features: int, columns: int = 0) -> int:
+    """The number of integers in a block.
+
+    Args:
+        name: of the block.
+        features: the number of coordinates of what is summed.
+        columns: k of a lift.
+    """
     if name is BlockName.COUNT or name in CLIPPING:
         return 1
     if name in TRIANGLES:
-        return encoded_features * (encoded_features + 1) // 2
+        size = matrix_size(name, features, columns)
+        return size * (size + 1) // 2
+    if name is BlockName.LIFTED:
+        return features * columns
     if name is BlockName.SUM:
-        return encoded_features
-    return encoded_features * OCTAVES if name is BlockName.OCTAVES else NORM_BINS
+        return features
+    return features * OCTAVES if name is BlockName.OCTAVES else NORM_BINS
 
 
 def block_bound(
@@ -90,6 +109,7 @@ def block_bound(
     sum_bound: int,
     clip_bound: int = 0,
     of_pairs: bool = False,
+    score_bound: int = 0,
 ) -> int:
     """The largest absolute value of an entry that is summed over N̄ = `max_records` records or N̄/2 pairs.
 
@@ -98,9 +118,14 @@ def block_bound(
         sum_bound: V = ⌈√K⌉.
         clip_bound: C, the bound on a squared length in `CLIPPED_SQUARES`.
         of_pairs: whether differences are clipped instead of records.
+        score_bound: B, the bound on Σ a² in a lift.
     """
-    pairs = name in OF_PAIRS or (of_pairs and name in CLIPPING)
+    pairs = name in OF_PAIRS or (of_pairs and name in _OF_EITHER)
     most = max_records // 2 if pairs else max_records
+    if name is BlockName.LIFTED:
+        return most * _root_up(record_bound * score_bound)
+    if name is BlockName.GRAM:
+        return most * score_bound
     if name is BlockName.CLIPPED_SQUARES:
         return most * clip_bound
     if name in TRIANGLES:
@@ -131,3 +156,8 @@ def whole_numbers(values: Values) -> list[int]:
 
 def value_count(blocks: Iterable[Block]) -> int:
     return sum(block.length for block in blocks)
+
+
+def _root_up(square: int) -> int:
+    """⌈√square⌉ of a positive integer."""
+    return isqrt(square - 1) + 1

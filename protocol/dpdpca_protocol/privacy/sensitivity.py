@@ -64,6 +64,20 @@ def joint_sensitivity_squared(record_bound: int, alpha_squared: Fraction) -> Fra
     return (2 * record_bound + alpha_squared) ** 2 / 2
 
 
+def lift_sensitivity_squared(record_bound: int, score_bound: int) -> int:
+    """4KB: the largest squared change of (L, γG) when one record is replaced, for any γ² ≤ K/(2B).
+
+    L = Σ z aᵀ and G = Σ a aᵀ, where a may depend on z in any way.
+
+    Args:
+        record_bound: K ≥ Σ z² of every record, or of every difference, in grid units².
+        score_bound: B ≥ Σ a².
+
+    Source: docs/claims.md, C19 and C20. Reached by z = −x and a = b.
+    """
+    return 4 * record_bound * score_bound
+
+
 def block_sensitivity_squared(
     name: BlockName, encoded_features: int, record_bound: int, clip_bound: int = 0
 ) -> int:

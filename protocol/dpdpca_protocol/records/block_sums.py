@@ -14,6 +14,8 @@ from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import CLIPPING, NORM_BINS, OCTAVES, OF_PAIRS, BlockName
 from dpdpca_protocol.records.clipping import ClippedRows
 from dpdpca_protocol.records.encoding import Integers, at_centre, cut_to_bound, obeys_bound
+from dpdpca_protocol.records.projected_sums import ProjectedSums
+from dpdpca_protocol.records.projection import Projection
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.terms.figures import Figures
 
@@ -139,8 +141,24 @@ class BlockSums:
             raise UsageError("bad-argument", f"records must be int64 with shape (n, {self._d})")
 
 
-def new_sums(figures: Figures) -> SecondMoments | BlockSums:
-    """Empty sums of the kind that a study needs."""
+Sums = SecondMoments | BlockSums | ProjectedSums
+"""One owner's sums, of the kind that its study needs."""
+
+
+def new_sums(figures: Figures, projection: Projection | None = None) -> Sums:
+    """Empty sums of the kind that a study needs.
+
+    Args:
+        figures: of the study.
+        projection: of a sketch, a lift or scores; None for every other release.
+
+    Raises:
+        UsageError: the release needs a projection and there is none.
+    """
+    if figures.rules.is_wide:
+        if projection is None:
+            raise UsageError("bad-argument", f"the sums of a {figures.release} study need its projection")
+        return ProjectedSums(figures, projection)
     if figures.rules.clips_records:
         return SecondMoments(figures.encoded_features, figures.record_bound, clipped_rows(figures))
     return BlockSums(figures)

@@ -27,7 +27,6 @@ from dpdpca_protocol.records.columns import (
     refuse_unusable,
 )
 from dpdpca_protocol.terms.features import Feature, feature_units
-from dpdpca_protocol.terms.release_rules import rules_of
 from dpdpca_protocol.terms.terms import EncodingTerms, record_bound
 
 Integers = NDArray[np.int64]
@@ -122,7 +121,7 @@ class RecordEncoder:
         self._strict = strict
         self._drops = terms.missing == "reject"
         self._nonnegative = terms.nonnegative
-        self._cuts = rules_of(terms.release).clips_records
+        self._cuts = terms.rules.clips_records
         grid = 1 << terms.fraction_bits
         self._grid = float(grid)
         self._clip_norm = float(terms.clip_norm) - math.sqrt(self.encoded_features) / (2 * grid)

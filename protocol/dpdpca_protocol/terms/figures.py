@@ -46,7 +46,7 @@ from dpdpca_protocol.privacy.mechanisms import (
 from dpdpca_protocol.privacy.mechanisms.gaussian import tail_bound
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.release_rules import ReleaseRules, rules_of
+from dpdpca_protocol.terms.release_rules import ReleaseRules
 from dpdpca_protocol.terms.terms import NoiseBy, SuiteName, Terms
 from dpdpca_protocol.wire.fields import decimal_text, refused
 
@@ -76,10 +76,13 @@ class Figures:
     """All figures of one study, in grid units.
 
     Attributes:
-        release: what is released.
+        rules: of what is released.
         encoded_features: d.
         record_bound: K = ⌊(r q)²⌋ ≥ Σ z² of a record or, in a study of pairs, of a difference.
-        sum_bound: V = ⌈√K⌉; |v_i| ≤ N̄·V.
+        summed_features: the coordinates of what is summed: d, or m of a sketch, or k of scores.
+        summed_bound: the bound on the squared length of what is summed: K, or 2K for a sketch, or K′ for
+            scores.
+        sum_bound: V = ⌈√(summed_bound)⌉; |v_i| ≤ N̄·V.
         grid: q.
         max_records: N̄.
         mechanism: draws the noise and says what is proved for it. `law` says how much noise there is.
@@ -97,9 +100,11 @@ class Figures:
         draws: how many independent draws of the noise a result contains: 2 if the data user added its own.
     """
 
-    release: ReleaseKind
+    rules: ReleaseRules
     encoded_features: int
     record_bound: int
+    summed_features: int
+    summed_bound: int
     sum_bound: int
     grid: int
     max_records: int
@@ -122,8 +127,9 @@ class Figures:
     draws: int = 1
 
     @property
-    def rules(self) -> ReleaseRules:
-        return rules_of(self.release)
+    def release(self) -> ReleaseKind:
+        """What is released."""
+        return self.rules.kind
 
     @property
     def sealed_bytes(self) -> int:
@@ -253,7 +259,7 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
         delta_zcdp = terms.delta - delta_tails - delta_mask
         if delta_zcdp < terms.delta / 2:
             _refuse_epsilon(terms.delta, delta_mask)
-    alpha_squared = terms.sum_weight * terms.record_bound
+    alpha_squared = terms.sum_weight * terms.summed_bound
     mechanism = _mechanism(terms, alpha_squared, delta_zcdp, noise_scale)
     if isinstance(mechanism, SharedGaussian):
         widest = mechanism.law_of(terms.max_owners)
@@ -268,10 +274,12 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
     else:
         size = _packed_size(terms, blocks, values, _slot_bits(terms, blocks, widest, mask_bits))
     return Figures(
-        release=terms.release,
+        rules=terms.rules,
         encoded_features=d,
         record_bound=terms.record_bound,
-        sum_bound=ceil_sqrt(Fraction(terms.record_bound)),
+        summed_features=terms.summed_features,
+        summed_bound=terms.summed_bound,
+        sum_bound=ceil_sqrt(Fraction(terms.summed_bound)),
         grid=terms.grid,
         max_records=terms.max_records,
         mechanism=mechanism,
@@ -386,8 +394,8 @@ def _mechanism(
             chosen = _in_shares(chosen, quantity)
         setting = Setting(
             quantity,
-            terms.encoded_features,
-            terms.record_bound,
+            terms.summed_features,
+            terms.summed_bound,
             terms.epsilon,
             delta,
             alpha_squared,
@@ -397,6 +405,9 @@ def _mechanism(
             terms.blocks,
             terms.clip_share,
             terms.clip_bound,
+            terms.columns if terms.score_bound else 0,
+            terms.score_bound,
+            bool(terms.score_bound) and terms.rules.of_pairs,
         )
         return chosen(setting, _agreed_scale(chosen.least_scale(setting), noise_scale))
     except UsageError as error:
@@ -430,7 +441,7 @@ def _agreed_scale(least: Fraction, stated: Fraction | None) -> Fraction:
 
 def _blocks(terms: Terms, mechanism: Mechanism, widest: NoiseLaw) -> tuple[Block, ...]:
     """The blocks of a flat release, each with the largest values that records and noise can give."""
-    d, bound = terms.encoded_features, terms.record_bound
+    features, bound = terms.summed_features, terms.summed_bound
     root = ceil_sqrt(Fraction(bound))
 
     def tail(name: BlockName) -> int:
@@ -444,9 +455,13 @@ def _blocks(terms: Terms, mechanism: Mechanism, widest: NoiseLaw) -> tuple[Block
 
     def most(name: BlockName) -> int:
         of_pairs = terms.rules.of_pairs
-        return block_bound(name, terms.max_records, bound, root, terms.clip_bound, of_pairs)
+        clip_bound, score_bound = terms.clip_bound, terms.score_bound
+        return block_bound(name, terms.max_records, bound, root, clip_bound, of_pairs, score_bound)
 
-    return tuple(Block(name, block_length(name, d), most(name), tail(name)) for name in terms.block_names)
+    def length(name: BlockName) -> int:
+        return block_length(name, features, terms.columns)
+
+    return tuple(Block(name, length(name), most(name), tail(name)) for name in terms.block_names)
 
 
 def _check_differences(terms: Terms) -> None:

@@ -13,13 +13,14 @@ from typing import Any
 
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.privacy.sensitivity import NeighbouringRelation
-from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.study import ReleaseKind, SummedOver
 from dpdpca_protocol.terms.features import Feature, encoded_names, feature_units, longest_norm_squared
 from dpdpca_protocol.terms.figures import Figures, figures_of
 from dpdpca_protocol.terms.members import LEAST_COHORT_DISTANCE, MEMBERS
 from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty, StudyKey
 from dpdpca_protocol.terms.release_rules import ReleaseRules, rules_of
 from dpdpca_protocol.terms.terms import Blinding, NoiseBy, SuiteName, Terms
+from dpdpca_protocol.terms.wide import LiftTerms, ScoresTerms, SketchTerms
 from dpdpca_protocol.wire.canonical import canonical_json
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.signing import FORMAT
@@ -71,17 +72,41 @@ class Manifest:
     clip_share: Fraction = Fraction(0)
     clip_cap: Fraction = Fraction(0)
     extends: StudyId | None = None
+    of: SummedOver | None = None
+    sketch: SketchTerms | None = None
+    lift: LiftTerms | None = None
+    scores: ScoresTerms | None = None
 
     @property
     def terms(self) -> Terms:
         """The terms that the figures depend on."""
         return Terms(
-            encoded_features=sum(feature.width for feature in self.features),
+            encoded_features=self.encoded_features,
             modulus_bits=self.key.bits,
             assured_shares=self.min_owners - self.max_colluding,
             clip_cap_squared=self._clip_cap_squared,
+            columns=self._summed_columns,
+            score_norm=self.scores.norm if self.scores else Fraction(0),
             **{member.name: getattr(self, member.name) for member in MEMBERS if member.in_terms},
         )
+
+    @property
+    def encoded_features(self) -> int:
+        """d, the number of encoded columns."""
+        return sum(feature.width for feature in self.features)
+
+    @property
+    def columns(self) -> int:
+        """k of a lift or of scores; 0 in every other study."""
+        wide = self.lift or self.scores
+        return wide.columns if wide else 0
+
+    @property
+    def _summed_columns(self) -> int:
+        """m of a sketch, k of a lift or of scores; 0 in every other study."""
+        if self.sketch is not None and self.release is ReleaseKind.SKETCH:
+            return self.sketch.rows
+        return self.columns
 
     @property
     def _clip_cap_squared(self) -> Fraction:
@@ -110,7 +135,7 @@ class Manifest:
     @property
     def rules(self) -> ReleaseRules:
         """The rules of the manifest's kind of release."""
-        return rules_of(self.release)
+        return rules_of(self.release, self.of)
 
     @cached_property
     def figures(self) -> Figures:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from dpdpca_protocol.layout.blocks import PRE_STUDY_BLOCKS, BlockName
 from dpdpca_protocol.privacy.mechanisms import MECHANISMS
 from dpdpca_protocol.privacy.sensitivity import NeighbouringRelation
-from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.study import ReleaseKind, SummedOver
 from dpdpca_protocol.terms.features import (
     DRAFTED_FEATURE_SCHEMA,
     FEATURE_SCHEMA,
@@ -44,6 +44,15 @@ from dpdpca_protocol.terms.parties import (
     read_key,
 )
 from dpdpca_protocol.terms.terms import Blinding, NoiseBy, SuiteName
+from dpdpca_protocol.terms.wide import (
+    LIFT_SCHEMA,
+    SCORES_SCHEMA,
+    SKETCH_SCHEMA,
+    LiftTerms,
+    ScoresTerms,
+    SketchTerms,
+    tidy_scores,
+)
 from dpdpca_protocol.wire.fields import (
     check_members,
     decimal_text,
@@ -293,6 +302,11 @@ _BLINDING = replace(
     schema={"enum": [str(Blinding.PAIRWISE)]},
     draft_schema={"enum": [*Blinding]},
 )
+_SCORES = replace(
+    record(ScoresTerms.parse, SCORES_SCHEMA, "`{columns, study, components, norm}`"),
+    tidy=tidy_scores,
+    draft_schema=SCORES_SCHEMA | {"properties": SCORES_SCHEMA["properties"] | {"norm": DECIMAL.draft_schema}},
+)
 _MECHANISM = _proved(tuple(mechanism.name for mechanism in MECHANISMS), ("mod-sulq", "wishart"))
 _CALIBRATION = _proved((PROVED,), ("as-published",))
 
@@ -432,6 +446,32 @@ MEMBERS: tuple[Member, ...] = (
         "extends",
         _STUDY_ID,
         "the study whose records this one adds to, on the same terms; owners bring new records only",
+        default=None,
+    ),
+    Member(
+        "of",
+        choice(SummedOver),
+        "what a sketch, a lift or scores add up: records, or differences of pairs",
+        default=None,
+        in_terms=True,
+    ),
+    Member(
+        "sketch",
+        record(SketchTerms.parse, SKETCH_SCHEMA, "`{rows, seed}`"),
+        "the public mixtures of features that a sketch adds up and a lift reads: m, and the seed of P₀",
+        default=None,
+    ),
+    Member(
+        "lift",
+        record(LiftTerms.parse, LIFT_SCHEMA, "`{columns, matrix, offset}`"),
+        "the public rule that makes k numbers of a record: k, C and o",
+        default=None,
+    ),
+    Member(
+        "scores",
+        _SCORES,
+        "the components on which records are projected: k, the lift's study, the digest of its statement of"
+        " components, and r′, the largest norm of scores",
         default=None,
     ),
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.privacy.mechanisms import Quantity
-from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.study import ReleaseKind, SummedOver
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,8 @@ class ReleaseRules:
         has_mean: a private mean comes with the components.
         weighs_sum: the manifest says how much of the noise goes to the sums.
         tells_clipping: the manifest may ask what clipping did.
+        is_wide: the release is a round of a chain for many features: what is summed are a few numbers that a
+            public rule makes of each record or difference, alone or times the record.
     """
 
     kind: ReleaseKind
@@ -39,31 +41,76 @@ class ReleaseRules:
     has_mean: bool = False
     weighs_sum: bool = False
     tells_clipping: bool = False
+    is_wide: bool = False
 
 
-_ROWS = (
-    ReleaseRules(ReleaseKind.MASKED, Quantity.SCATTER, is_masked=True, clips_records=True),
-    ReleaseRules(
-        ReleaseKind.JOINT,
+def _joint(kind: ReleaseKind, *, is_wide: bool) -> ReleaseRules:
+    """Records, or numbers made of them, are summed with their products."""
+    return ReleaseRules(
+        kind,
         Quantity.JOINT,
         (BlockName.COUNT, BlockName.SUM, BlockName.SECOND_MOMENT),
         clips_records=True,
         has_mean=True,
         weighs_sum=True,
-        tells_clipping=True,
-    ),
-    ReleaseRules(
-        ReleaseKind.PAIRS,
+        tells_clipping=not is_wide,
+        is_wide=is_wide,
+    )
+
+
+def _pairs(kind: ReleaseKind, *, is_wide: bool) -> ReleaseRules:
+    """Products of differences, or of numbers made of them, are summed."""
+    return ReleaseRules(
+        kind,
         Quantity.PAIRS,
         (BlockName.COUNT, BlockName.PAIR_MOMENT),
         of_pairs=True,
-        tells_clipping=True,
-    ),
+        tells_clipping=not is_wide,
+        is_wide=is_wide,
+    )
+
+
+def _lift(*, of_pairs: bool) -> ReleaseRules:
+    return ReleaseRules(
+        ReleaseKind.LIFT,
+        Quantity.LIFT,
+        (BlockName.COUNT, BlockName.LIFTED, BlockName.GRAM),
+        clips_records=not of_pairs,
+        of_pairs=of_pairs,
+        is_wide=True,
+    )
+
+
+_ROWS = (
+    ReleaseRules(ReleaseKind.MASKED, Quantity.SCATTER, is_masked=True, clips_records=True),
+    _joint(ReleaseKind.JOINT, is_wide=False),
+    _pairs(ReleaseKind.PAIRS, is_wide=False),
     ReleaseRules(ReleaseKind.PRE_STUDY, Quantity.PRE_STUDY, (BlockName.COUNT,), names_blocks=True),
 )
-_RULES = {rules.kind: rules for rules in _ROWS}
+_WIDE = {
+    SummedOver.RECORDS: (
+        _joint(ReleaseKind.SKETCH, is_wide=True),
+        _lift(of_pairs=False),
+        _joint(ReleaseKind.SCORES, is_wide=True),
+    ),
+    SummedOver.PAIRS: (
+        _pairs(ReleaseKind.SKETCH, is_wide=True),
+        _lift(of_pairs=True),
+        _pairs(ReleaseKind.SCORES, is_wide=True),
+    ),
+}
+WIDE = frozenset(rules.kind for rules in _WIDE[SummedOver.RECORDS])
+"""The rounds of a chain for many features."""
+_RULES: dict[tuple[ReleaseKind, SummedOver | None], ReleaseRules] = {
+    (rules.kind, None): rules for rules in _ROWS
+} | {(rules.kind, summed): rules for summed, rows in _WIDE.items() for rules in rows}
 
 
-def rules_of(kind: ReleaseKind) -> ReleaseRules:
-    """The row for a kind of release."""
-    return _RULES[kind]
+def rules_of(kind: ReleaseKind, summed: SummedOver | None = None) -> ReleaseRules:
+    """The row for a kind of release.
+
+    Args:
+        kind: what is released.
+        summed: what a wide release adds up; records if it is None. Other releases ignore it.
+    """
+    return _RULES[kind, (summed or SummedOver.RECORDS) if kind in WIDE else None]

@@ -12,6 +12,7 @@ from dpdpca_protocol.terms.features import MAX_ENCODED_FEATURES, check_clip_norm
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import PadsKeyTerms
 from dpdpca_protocol.terms.terms import NoiseBy, SuiteName
+from dpdpca_protocol.terms.wide_rules import check_wide
 from dpdpca_protocol.wire.fields import check_unique, name_key, refused
 
 
@@ -28,6 +29,7 @@ def check_rules(manifest: Manifest) -> None:
     _check_clipping(manifest)
     _check_cohort(manifest)
     _check_blinding(manifest)
+    check_wide(manifest)
     check_resolution(manifest.features, manifest.scaling, 1 << manifest.fraction_bits)
     check_clip_norm(manifest.features, manifest.scaling, manifest.clip_norm, manifest.rules.of_pairs)
 
@@ -123,7 +125,7 @@ def _check_chain(manifest: Manifest) -> None:
 def _check_extension(manifest: Manifest) -> None:
     if manifest.extends is None:
         return
-    if manifest.rules.is_masked or not manifest.release.has_components:
+    if manifest.rules.is_masked or manifest.rules.is_wide or not manifest.release.has_components:
         refused(
             f"a {manifest.release} study cannot extend another: only joint studies and pairs add up",
             "omit extends",

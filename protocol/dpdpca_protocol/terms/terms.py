@@ -6,11 +6,14 @@ from fractions import Fraction
 from typing import Protocol
 
 from dpdpca_protocol.layout.blocks import CLIPPING, BlockName
-from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.study import ReleaseKind, SummedOver
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.release_rules import ReleaseRules, rules_of
 
 _CLIP_BITS, _CLIP_SUM_BITS = 40, 61
+LIFT_BOUND = 2**20
+"""B, the bound on Σ a² in a lift."""
+_PROJECTED = frozenset({ReleaseKind.SKETCH, ReleaseKind.SCORES})
 
 
 class NoiseBy(StrEnum):
@@ -43,8 +46,8 @@ class EncodingTerms(Protocol):
         scaling: "range" or "common".
         clip_norm: r.
         fraction_bits: f; the grid has q = 2^f units.
-        release: what is released. Pairs and pre-studies clip what they add up; the others clip their records.
         nonnegative: no record may have a coordinate below 0.
+        rules: of the release. Pairs and pre-studies clip what they add up; the others clip their records.
     """
 
     @property
@@ -63,10 +66,10 @@ class EncodingTerms(Protocol):
     def fraction_bits(self) -> int: ...
 
     @property
-    def release(self) -> ReleaseKind: ...
+    def nonnegative(self) -> bool: ...
 
     @property
-    def nonnegative(self) -> bool: ...
+    def rules(self) -> ReleaseRules: ...
 
 
 def record_bound(clip_norm: Fraction, fraction_bits: int) -> int:
@@ -100,6 +103,10 @@ class Terms:
         suite: how owners hide their values.
         clip_share: s, the fraction of ρ that each of the two numbers about clipping spends; 0 without them.
         clip_cap_squared: the square of the largest length that counts in the second number.
+        of: what a wide release adds up; None for every other release.
+        columns: into how many numbers a wide release turns a record: m of a sketch, k of a lift or of scores;
+            0 for every other release.
+        score_norm: r′, the bound on the 2-norm of a record's scores in scaled units; 0 except for scores.
     """
 
     release: ReleaseKind
@@ -121,10 +128,30 @@ class Terms:
     suite: SuiteName = SuiteName.PAILLIER
     clip_share: Fraction = Fraction(0)
     clip_cap_squared: Fraction = Fraction(0)
+    of: SummedOver | None = None
+    columns: int = 0
+    score_norm: Fraction = Fraction(0)
 
     @property
     def rules(self) -> ReleaseRules:
-        return rules_of(self.release)
+        return rules_of(self.release, self.of)
+
+    @property
+    def summed_features(self) -> int:
+        """The number of coordinates of what is summed: d, or m of a sketch, or k of scores."""
+        return self.columns if self.release in _PROJECTED else self.encoded_features
+
+    @property
+    def summed_bound(self) -> int:
+        """The bound on the squared length of what is summed: K, or 2K for a sketch, or K′ for scores."""
+        if self.release is ReleaseKind.SCORES:
+            return record_bound(self.score_norm, self.fraction_bits)
+        return 2 * self.record_bound if self.release is ReleaseKind.SKETCH else self.record_bound
+
+    @property
+    def score_bound(self) -> int:
+        """B in a lift, else 0."""
+        return LIFT_BOUND if self.release is ReleaseKind.LIFT else 0
 
     @property
     def block_names(self) -> tuple[BlockName, ...]:

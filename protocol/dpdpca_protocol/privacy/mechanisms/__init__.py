@@ -16,6 +16,7 @@ from dpdpca_protocol.privacy.mechanisms.interface import (
     Setting,
 )
 from dpdpca_protocol.privacy.mechanisms.laplace import Laplace
+from dpdpca_protocol.privacy.mechanisms.lift import LiftGaussian
 from dpdpca_protocol.privacy.mechanisms.shared import SharedGaussian
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Gaussian",
     "Guarantee",
     "Laplace",
+    "LiftGaussian",
     "Mechanism",
     "NoiseLaw",
     "PrivacyEvent",
@@ -34,6 +36,11 @@ __all__ = [
 ]
 
 MECHANISMS: tuple[type[Mechanism], ...] = (Gaussian, Laplace)
+_OF_QUANTITY: dict[Quantity, type[Gaussian]] = {
+    Quantity.PRE_STUDY: BlockGaussian,
+    Quantity.LIFT: LiftGaussian,
+}
+"""The quantities on which Gaussian noise has a shape of its own."""
 
 
 def mechanism_for(name: str, quantity: Quantity) -> type[Mechanism]:
@@ -44,8 +51,8 @@ def mechanism_for(name: str, quantity: Quantity) -> type[Mechanism]:
     """
     for mechanism in MECHANISMS:
         if mechanism.name == name:
-            if mechanism is Gaussian and quantity is Quantity.PRE_STUDY:
-                return BlockGaussian
+            if mechanism is Gaussian and quantity in _OF_QUANTITY:
+                return _OF_QUANTITY[quantity]
             mechanism.check_quantity(quantity)
             return mechanism
     offered = " or ".join(mechanism.name for mechanism in MECHANISMS)

@@ -31,6 +31,7 @@ from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
 from dpdpca_protocol.privacy.sensitivity import (
     block_sensitivity_squared,
     joint_sensitivity_squared,
+    lift_sensitivity_squared,
     nonnegative_scatter_sensitivity_squared_bound,
     scatter_sensitivity_bound,
     second_moment_sensitivity_squared,
@@ -39,9 +40,10 @@ from dpdpca_protocol.privacy.sensitivity import (
 
 def frobenius_sensitivity_squared(setting: Setting) -> Fraction:
     """D²: 2K² for R and for Σ y yᵀ over pairs; 16K² for S (times N² for N·S), and 6K² if no record has a
-    coordinate below 0; (2K+a)²/2 for (R, αv); 1 for the blocks of a pre-study, whose noise has weights.
+    coordinate below 0; (2K+a)²/2 for (R, αv); 4KB for (L, γG) of a lift; 1 for the blocks of a pre-study,
+    whose noise has weights.
 
-    Source: docs/claims.md, C1 and C9 to C11.
+    Source: docs/claims.md, C1, C9 to C11, C19 and C20.
     """
     bound = setting.record_bound
     if setting.quantity is Quantity.JOINT:
@@ -52,6 +54,8 @@ def frobenius_sensitivity_squared(setting: Setting) -> Fraction:
         return Fraction(scatter_sensitivity_bound(bound) ** 2)
     if setting.quantity is Quantity.PRE_STUDY:
         return Fraction(1)
+    if setting.quantity is Quantity.LIFT:
+        return Fraction(lift_sensitivity_squared(bound, setting.score_bound))
     return Fraction(second_moment_sensitivity_squared(bound))
 
 
@@ -74,7 +78,9 @@ def block_variance(setting: Setting, scale: Fraction, name: BlockName) -> Fracti
     """
     if name not in setting.noisy_blocks:
         return Fraction(0)
-    if name in TRIANGLES:
+    if name is BlockName.GRAM:
+        return scale**2 * Fraction(2 * setting.score_bound, setting.record_bound)
+    if name in TRIANGLES or name is BlockName.LIFTED:
         return scale**2
     if name is BlockName.SUM and setting.quantity is Quantity.JOINT:
         return scale**2 / setting.alpha_squared
@@ -99,7 +105,7 @@ class Gaussian(Mechanism):
     """
 
     name = "gaussian"
-    quantities = frozenset(Quantity) - {Quantity.PRE_STUDY}
+    quantities = frozenset(Quantity) - {Quantity.PRE_STUDY, Quantity.LIFT}
     off_diagonal_share: ClassVar[Fraction] = Fraction(1, 2)
     basis: ClassVar[str] = (
         "discrete Gaussian on integers, ρ = D²/(2t²), tight conversion (Canonne, Kamath, Steinke 2020)"

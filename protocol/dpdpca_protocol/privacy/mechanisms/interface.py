@@ -23,7 +23,8 @@ class Quantity(StrEnum):
 
     `SECOND_MOMENT`: R = Σ z zᵀ about a public centre. `SCATTER`: N·S = N·R − v vᵀ, the masked release.
     `JOINT`: (N, v, R), the joint release; N has no noise. `PAIRS`: Σ y yᵀ over differences of pairs and the
-    number of pairs, which has no noise. `PRE_STUDY`: blocks of counts and sums, and N.
+    number of pairs, which has no noise. `PRE_STUDY`: blocks of counts and sums, and N. `LIFT`: (N, L, G) with
+    L = Σ z aᵀ and G = Σ a aᵀ; N has no noise.
     """
 
     SECOND_MOMENT = "second-moment"
@@ -31,11 +32,13 @@ class Quantity(StrEnum):
     JOINT = "joint"
     PAIRS = "pairs"
     PRE_STUDY = "pre-study"
+    LIFT = "lift"
 
 
 _NOISY_BLOCKS = {
     Quantity.JOINT: (BlockName.SUM, BlockName.SECOND_MOMENT),
     Quantity.PAIRS: (BlockName.PAIR_MOMENT,),
+    Quantity.LIFT: (BlockName.LIFTED, BlockName.GRAM),
 }
 MATRICES = frozenset({Quantity.SECOND_MOMENT, Quantity.SCATTER, Quantity.JOINT})
 """The quantities that mechanisms without blocks or pairs support."""
@@ -128,7 +131,7 @@ class Setting:
 
     Attributes:
         quantity: what the noise is added to.
-        encoded_features: d.
+        encoded_features: d, the coordinates of what is summed.
         record_bound: K ≥ Σ z² of every record, grid units².
         epsilon: ε > 0.
         delta: δ in (0, 1) for the noise alone, without the parts for tails and mask. The Laplace
@@ -142,6 +145,9 @@ class Setting:
             add up to 1.
         clip_share: s, the fraction of ρ that each of the two numbers about clipping spends; 0 without them.
         clip_bound: C, the most that a row can add to the second number; 0 without it.
+        columns: k of a lift, else 0.
+        score_bound: B ≥ Σ a² in a lift, else 0.
+        lifts_pairs: whether a lift adds up differences instead of records.
     """
 
     quantity: Quantity
@@ -156,6 +162,9 @@ class Setting:
     blocks: tuple[tuple[BlockName, Fraction], ...] = ()
     clip_share: Fraction = Fraction(0)
     clip_bound: int = 0
+    columns: int = 0
+    score_bound: int = 0
+    lifts_pairs: bool = False
 
     @property
     def rho(self) -> Fraction:
@@ -165,7 +174,8 @@ class Setting:
     @property
     def has_pairs(self) -> bool:
         """Whether owners pair their records."""
-        return self.quantity is Quantity.PAIRS or any(name in OF_PAIRS for name, _ in self.blocks)
+        named = any(name in OF_PAIRS for name, _ in self.blocks)
+        return self.quantity is Quantity.PAIRS or self.lifts_pairs or named
 
     @property
     def noisy_blocks(self) -> tuple[BlockName, ...]:
@@ -204,8 +214,12 @@ class Setting:
             )
         if self.shares < 1:
             raise UsageError("bad-argument", "the noise must consist of at least one share")
+        lifts = self.quantity is Quantity.LIFT
+        if lifts != (self.columns > 0) or lifts != (self.score_bound > 0):
+            raise UsageError("bad-argument", "a lift must have columns and a score_bound, nothing else may")
 
 
+BOUNDED_SCORES = "every owner checks with integers that Σ a² ≤ B holds for the numbers that it multiplies"
 HONEST_RECORDS = "every owner checks with integers that Σ z² ≤ K holds for its records"
 PAIRED_BLINDLY = "every owner pairs its records independently of their values"
 NOT_NEGATIVE = "every owner checks with integers that z ≥ 0 holds for its records"
@@ -333,6 +347,7 @@ class Mechanism(ABC):
         masked = self.setting.quantity is Quantity.SCATTER
         return (
             HONEST_RECORDS,
+            *((BOUNDED_SCORES,) if self.setting.quantity is Quantity.LIFT else ()),
             *((PAIRED_BLINDLY,) if self.setting.has_pairs else ()),
             *((NOT_NEGATIVE,) if self.setting.nonnegative else ()),
             PUBLIC_COUNT,

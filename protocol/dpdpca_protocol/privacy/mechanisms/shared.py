@@ -10,7 +10,7 @@ from itertools import islice
 from math import floor, log10
 
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.layout.blocks import CLIPPING, COUNTED, TRIANGLES, BlockName, block_length
+from dpdpca_protocol.layout.blocks import CLIPPING, COUNTED, TRIANGLES, BlockName, block_length, matrix_size
 from dpdpca_protocol.privacy.accounting import epsilon_of_rho, rho_of_shares
 from dpdpca_protocol.privacy.mechanisms.gaussian import (
     Gaussian,
@@ -45,7 +45,7 @@ class SharedGaussian(Gaussian):
     Tested: tests/unit/test_mechanisms_shared.py, tests/statistical/test_owners_noise.py.
     """
 
-    quantities = frozenset({Quantity.JOINT, Quantity.PAIRS, Quantity.PRE_STUDY})
+    quantities = frozenset({Quantity.JOINT, Quantity.PAIRS, Quantity.PRE_STUDY, Quantity.LIFT})
     in_shares = True
     basis = (
         "sum of discrete Gaussians on integers, ρ = D²/(2t²) + Σ len·τ, tight conversion "
@@ -95,7 +95,7 @@ class SharedGaussian(Gaussian):
     def law_of(self, shares: int) -> NoiseLaw:
         """The law of the sum of `shares` shares, for a cohort of that many owners."""
         diagonal = sum((self.variance(name, shares) for name in TRIANGLES), Fraction(0))
-        sum_ = self.variance(BlockName.SUM, shares)
+        sum_ = sum((self.variance(name, shares) for name in (BlockName.SUM, BlockName.LIFTED)), Fraction(0))
         return NoiseLaw(
             diagonal=diagonal,
             off_diagonal=diagonal * self.off_diagonal_share,
@@ -109,18 +109,18 @@ class SharedGaussian(Gaussian):
 
         Numbers are drawn in batches when the caller reads them.
         """
-        d = self.setting.encoded_features
         yield 0
         for name in self.setting.noisy_blocks:
             variance = self.variance(name, 1)
             if name not in TRIANGLES:
-                yield from _draws(variance, block_length(name, d), sample)
+                yield from _draws(variance, _length(self.setting, name), sample)
                 continue
-            diagonal = _draws(variance, d, sample)
-            others = _draws(variance * self.off_diagonal_share, d * (d - 1) // 2, sample)
-            for row in range(d):
+            size = matrix_size(name, self.setting.encoded_features, self.setting.columns)
+            diagonal = _draws(variance, size, sample)
+            others = _draws(variance * self.off_diagonal_share, size * (size - 1) // 2, sample)
+            for row in range(size):
                 yield next(diagonal)
-                yield from islice(others, d - 1 - row)
+                yield from islice(others, size - 1 - row)
 
     def draw(self, count: int, sample: Samplers = EXACT) -> list[int]:
         """The sum of m shares, for code that simulates all owners at once."""
@@ -139,6 +139,10 @@ class SharedGaussian(Gaussian):
         return self.draw(1, sample)[-len(CLIPPING) :] if self.setting.clip_share else []
 
 
+def _length(setting: Setting, name: BlockName) -> int:
+    return block_length(name, setting.encoded_features, setting.columns)
+
+
 def _draws(variance: Fraction, count: int, sample: Samplers) -> Iterator[int]:
     bound = tail_bound(variance)
     for start in range(0, count, _BATCH):
@@ -151,7 +155,7 @@ def _least_parameters(setting: Setting, scale: Fraction) -> Iterator[tuple[int, 
         least = block_variance(setting, scale, name) / setting.shares
         if name in TRIANGLES:
             least *= Gaussian.off_diagonal_share
-        yield block_length(name, setting.encoded_features), least
+        yield _length(setting, name), least
 
 
 def _excess(setting: Setting, scale: Fraction) -> Fraction:
