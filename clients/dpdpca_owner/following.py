@@ -31,8 +31,8 @@ LOOK_SECONDS = 10.0
 """How long to wait before the proxy is asked again."""
 
 _PASSING = frozenset({"busy", "no-components-yet", "stale-request", "study-closed"})
-"""Errors that are no UnavailableError and pass by themselves: another command has the lock, the components of a
-lift are not published yet, a clock is wrong and will be set, a study was closed in this moment."""
+"""Errors that are no UnavailableError and pass by themselves: another command has the lock, a lift has no
+components yet, a clock is wrong and will be set, a study was closed in this moment."""
 
 FINAL = frozenset({"followed-study-ended", "share-withdrawn", "study-declined"})
 """Errors after which a study is no longer followed."""

@@ -1,4 +1,4 @@
-"""A lift or scores against the owner's own copies of the earlier rounds, and the components that scores need."""
+"""Lift and scores against the owner's own copies of earlier rounds, and the components that scores need."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
