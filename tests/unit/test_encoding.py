@@ -216,7 +216,7 @@ def test_a_row_that_cannot_be_cut_to_the_bound_becomes_0(monkeypatch: pytest.Mon
     assert (cut.tolist(), count) == ([[3, 4], [0, 0], [-1, 2]], 1)
 
 
-@pytest.mark.parametrize("bound", [1, 2, 25, 2**31 - 1, 2**31, 2**53 + 1, 2**61 + 12345])
+@pytest.mark.parametrize("bound", [1, 2, 25, 2**31 - 1, 2**31, 2**52 - 1, 2**52, 2**53 + 1, 2**61 + 12345])
 def test_the_bound_is_checked_without_wrapping(bound: int) -> None:
     root = math.isqrt(bound)
     most = math.isqrt(2**63 - 1)
@@ -229,6 +229,9 @@ def test_the_bound_is_checked_without_wrapping(bound: int) -> None:
         [2**63 - 1, 2**63 - 1],
         [most + 1, 0],
         [2**32, 2**32],
+        [root, 1],
+        [root, math.isqrt(bound - root**2)],
+        [root, math.isqrt(bound - root**2) + 1],
     ]
     expected = [sum(z * z for z in row) <= bound for row in rows]
     assert obeys_bound(np.array(rows, dtype=np.int64), bound).tolist() == expected

@@ -35,6 +35,7 @@ ABSENT = np.iinfo(np.int64).min
 """Stands for a coordinate that a record lacks, until the record has been paired or added up."""
 
 NONE_LONG: Integers = np.empty(0, dtype=np.int64)
+_EXACT_SQUARES = 2**52
 _LONGEST = 2.0**62
 """Squared lengths stop here, where they still fit into 64 bits."""
 
@@ -256,8 +257,12 @@ def _shorten(
 def obeys_bound(z: NDArray[np.int64], record_bound: int) -> NDArray[np.bool_]:
     """Whether Σ z² ≤ K holds exactly in each row of (n, d) int64, for any K < 2⁶² and d ≤ 2³⁰.
 
-    Squares are added in two halves of 31 bits, so that no sum overflows.
+    For K < 2⁵² doubles decide: a sum up to K is exact, and rounding cannot bring a larger one below 2⁵².
+    Otherwise squares are added in two halves of 31 bits, so that no sum overflows.
     """
+    if record_bound < _EXACT_SQUARES:
+        rows = z.astype(np.float64)
+        return np.asarray(np.einsum("ij,ij->i", rows, rows) <= record_bound)
     root = math.isqrt(record_bound)
     small: NDArray[np.bool_] = np.all((z >= -root) & (z <= root), axis=1)
     squares = np.where(small[:, None], z, 0) ** 2
