@@ -8,6 +8,7 @@ Nothing but bed-reader and pgenlib reads genotypes. What they allocate follows f
 sites, so these are compared with the size or the header of the file before.
 """
 
+import io
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -315,8 +316,8 @@ def _text(path: Path) -> Iterator[IO[bytes]]:
             yield file
         return
     try:
-        with pa.input_stream(str(path), compression="zstd") as file:
-            yield file
+        with pa.input_stream(str(path), compression="zstd") as unpacked:
+            yield io.BufferedReader(unpacked)
     except (pa.ArrowException, OSError) as error:
         raise InputError("damaged-file", f"{path} cannot be unpacked", "export it again") from error
 
