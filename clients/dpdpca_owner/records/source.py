@@ -19,6 +19,8 @@ Listener = Callable[[Sequence[Any]], None]
 """Receives all columns of each batch, as the source has them: arrays, Python values, or one (d, n) array."""
 BATCH_VALUES: Final = 1 << 21
 """The most values in a batch: 16 MiB as float64. Encoding needs several times as much memory."""
+CALLS: Final = (0, 1, 2)
+"""The numbers that genotypes have."""
 MOST_RECORDS: Final = 1 << 27
 """The most records of a source that is read by columns: one column of them has to fit into memory."""
 
@@ -220,6 +222,23 @@ class ColumnSource(RecordSource):
                     rows = spool.rows(start, min(start + count, self.records))
                     yield FeatureBlock(first, start, np.ascontiguousarray(self.counted(rows, group)))
 
+    def call_counts(self) -> NDArray[np.int64] | None:
+        """(records, 3): how often each record has each number of `CALLS` in all its stored columns.
+
+        None if the source has any other number. Genotypes have no other, and so a file with many sites is
+        known again without a spool.
+        """
+        counts = np.zeros((self.records, len(CALLS)), dtype=np.int64)
+        for block in self.stored_columns(range(len(self.names)), self._width):
+            if block.dtype.kind not in "fiub":
+                return None
+            found = np.stack([np.count_nonzero(block == call, axis=1) for call in CALLS], axis=1)
+            missing = np.count_nonzero(np.isnan(block)) if block.dtype.kind == "f" else 0
+            if found.sum() + missing != block.size:
+                return None
+            counts += found
+        return counts
+
     def read(
         self,
         positions: Sequence[int],
@@ -236,10 +255,15 @@ class ColumnSource(RecordSource):
                     rows = rows[:, positions]
                 yield list(self.counted(rows, positions).T)
 
+    @property
+    def _width(self) -> int:
+        """How many columns of all records are in memory at once."""
+        return max(1, BATCH_VALUES // max(1, self.records))
+
     def _spooled(self, positions: Sequence[int]) -> RowSpool:
         spool = RowSpool(self.folder)
         try:
-            for block in self.stored_columns(positions, max(1, BATCH_VALUES // max(1, self.records))):
+            for block in self.stored_columns(positions, self._width):
                 spool.add(block)
         except BaseException:
             spool.close()

@@ -157,8 +157,11 @@ def test_headers_that_promise_more_than_there_is(tmp_path: Path, format: str) ->
     """No memory is taken for what a header promises."""
     many = 1 << 40
     cases: list[dict[str, tuple[int, ...]]] = [
-        {"data": (many,), "indices": (many,)}, {"indptr": (many + 1,)}, {"shape": (many,)}, {"features": (many,)},
-    ]  # fmt: skip
+        {"data": (many,), "indices": (many,)},
+        {"indptr": (many + 1,)},
+        {"shape": (many,)},
+        {"features": (many,)},
+    ]
     for shapes in cases:
         with pytest.raises(DpdpcaError):
             read(promise(members(format), tmp_path / "x.npz", **shapes))
