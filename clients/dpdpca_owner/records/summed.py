@@ -10,7 +10,7 @@ from itertools import accumulate
 
 from dpdpca_owner.records.fingerprint import RecordsFingerprint
 from dpdpca_owner.records.open import Part, batches_of, open_source
-from dpdpca_owner.records.source import DataLocation, RecordSource
+from dpdpca_owner.records.source import CALLS, ColumnSource, DataLocation, Listener, RecordSource
 from dpdpca_owner.records.units import UnitCheck
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.records.block_sums import BlockSums, Sums, new_sums
@@ -61,7 +61,11 @@ class SummedRecords:
             InputError: columns do not fit the manifest, or there are too many records; if `strict`, also a
                 value that does not fit.
         """
-        for columns in batches_of(source, self._manifest.features, self.fingerprint.add):
+        listener: Listener | None = self.fingerprint.add
+        if isinstance(source, ColumnSource) and (counts := source.call_counts()) is not None:
+            self.fingerprint.add_counted(CALLS, counts)
+            listener = None
+        for columns in batches_of(source, self._manifest.features, listener):
             yield columns, self._add(columns)
 
     def merge(self, following: "SummedRecords") -> None:
