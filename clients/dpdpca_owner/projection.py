@@ -62,7 +62,7 @@ def _check_terms(components: Components, manifest: Manifest) -> None:
         and np.array_equal(space.centre, agreed.centre)
         and np.array_equal(space.half_range, agreed.half_range)
         and (components.mean is not None) == (manifest.rules.has_mean)
-        and components.component_count <= len(agreed.names)
+        and components.component_count <= (manifest.columns or len(agreed.names))
         and components.count <= manifest.figures.most_counted
         # The proxy enforces min_records for a masked release only; other releases reveal the count later.
         and (not manifest.rules.is_masked or components.count >= manifest.min_records)

@@ -2,11 +2,19 @@
 anything."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from dpdpca_owner.blinding import check_blinding_keys
 from dpdpca_owner.home import Owner, OwnerHome
-from dpdpca_protocol.errors import AuthenticationError, MessageError, NotAllowedError, PolicyError
+from dpdpca_protocol.errors import (
+    AuthenticationError,
+    DpdpcaError,
+    MessageError,
+    NotAllowedError,
+    PolicyError,
+)
 from dpdpca_protocol.messages.software import Software
 from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules
@@ -159,6 +167,24 @@ def read_terms(encoded: bytes, address: StudyAddress, home: OwnerHome) -> Manife
     if manifest.proxy.ed25519 not in keys:
         raise wrong
     return manifest
+
+
+def read_manifest(encoded: bytes, study: StudyId) -> Manifest | None:
+    """A manifest that its data user signed and whose digest is `study`, else None. It decides only whether a
+    study is looked at: `open_study` verifies the rest."""
+    signed = read_signed(encoded, study)
+    return None if signed is None else signed.manifest
+
+
+@lru_cache(maxsize=16)
+def read_signed(encoded: bytes, study: StudyId) -> SignedManifest | None:
+    """Like `read_manifest`, with the statement."""
+    with suppress(DpdpcaError):
+        statement = verify_statement("manifest", encoded)
+        manifest = parse_manifest(statement.body)
+        if statement.digest == study and statement.signer == manifest.user.ed25519:
+            return SignedManifest(manifest, statement, study)
+    return None
 
 
 def check_names(opened: OpenedStudy, home: OwnerHome, owner: Owner, client: ProxyClient) -> OpenedStudy:

@@ -3,7 +3,7 @@ sent."""
 
 from collections.abc import Sequence
 
-from dpdpca_protocol.records.block_sums import BlockSums
+from dpdpca_protocol.records.block_sums import Sums
 from dpdpca_protocol.records.encoding import BatchReport
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.terms.manifest import Manifest
@@ -16,7 +16,7 @@ def notes_on(
     names: Sequence[str],
     places: Sequence[int],
     manifest: Manifest,
-    sums: SecondMoments | BlockSums,
+    sums: Sums,
     report: BatchReport,
     *,
     has_units: bool = False,

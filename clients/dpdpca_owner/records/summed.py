@@ -13,7 +13,7 @@ from dpdpca_owner.records.open import Part, batches_of, open_source
 from dpdpca_owner.records.source import CALLS, ColumnSource, DataLocation, Listener, RecordSource
 from dpdpca_owner.records.units import UnitCheck
 from dpdpca_protocol.errors import InputError
-from dpdpca_protocol.records.block_sums import BlockSums, Sums, new_sums
+from dpdpca_protocol.records.block_sums import Sums, merge_sums, new_sums
 from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.records.encoding import BatchReport, Integers, RecordEncoder
 from dpdpca_protocol.records.projection import Projection
@@ -74,12 +74,7 @@ class SummedRecords:
         self._check_room()
         self.units.merge(following.units)
         self.fingerprint.merge(following.fingerprint)
-        if isinstance(self.sums, SecondMoments):
-            assert isinstance(following.sums, SecondMoments)
-            self.sums.merge(following.sums)
-        else:
-            assert isinstance(following.sums, BlockSums)
-            self.sums.merge(following.sums)
+        merge_sums(self.sums, following.sums)
 
     def _add(self, columns: Mapping[str, Column]) -> Integers:
         encoded = self._encoder.encode(columns, self._before + self.report.records)
@@ -102,7 +97,13 @@ class SummedRecords:
 
 
 def sum_part(
-    location: DataLocation, manifest: Manifest, key: bytes, before: int = 0, *, strict: bool = False
+    location: DataLocation,
+    manifest: Manifest,
+    key: bytes,
+    before: int = 0,
+    *,
+    strict: bool = False,
+    projection: Projection | None = None,
 ) -> SummedRecords:
     """The sums over one part of a table, such as a Parquet file. A part may be empty.
 
@@ -116,11 +117,12 @@ def sum_part(
         before: how many records are in the parts before this one. It decides which records the unit check
             looks at, and the positions in errors.
         strict: refuse a value that does not fit its feature.
+        projection: the public rule of a sketch, a lift or scores.
 
     Raises:
         InputError: see `SummedRecords.add_all`.
     """
-    summed = SummedRecords(manifest, key, strict=strict, before=before)
+    summed = SummedRecords(manifest, key, strict=strict, before=before, projection=projection)
     for _ in summed.add_all(open_source(location, manifest.features)):
         pass
     return summed
@@ -132,10 +134,17 @@ SumParts = Callable[[Sequence[PartCall]], Iterable[SummedRecords]]
 """Makes these calls somewhere, and gives their results in the same order."""
 
 
-def part_calls(parts: Sequence[Part], manifest: Manifest, key: bytes, *, strict: bool) -> list[PartCall]:
+def part_calls(
+    parts: Sequence[Part],
+    manifest: Manifest,
+    key: bytes,
+    *,
+    strict: bool,
+    projection: Projection | None = None,
+) -> list[PartCall]:
     """A call of `sum_part` for each part of a table."""
     befores = accumulate((part.records for part in parts), initial=0)
     return [
-        partial(sum_part, part.location, manifest, key, before, strict=strict)
+        partial(sum_part, part.location, manifest, key, before, strict=strict, projection=projection)
         for part, before in zip(parts, befores, strict=False)
     ]
