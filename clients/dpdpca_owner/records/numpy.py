@@ -86,6 +86,21 @@ class MatrixSource(RecordSource):
                     listener(rows.T)
                 yield [rows[:, position] for position in positions]
 
+    def tables(
+        self, positions: Sequence[int], records: int, listener: Listener | None = None
+    ) -> Iterator[NDArray[Any]] | None:
+        return self._tables(positions, records, listener) if self._matrix.dtype.kind in "fiub" else None
+
+    def _tables(
+        self, positions: Sequence[int], records: int, listener: Listener | None
+    ) -> Iterator[NDArray[Any]]:
+        are_all = list(positions) == list(range(len(self.names)))
+        with reading(self._matrix.path):
+            for rows in self._matrix.parts(records):
+                if listener is not None:
+                    listener(rows.T)
+                yield rows if are_all else rows[:, positions]
+
 
 class MatrixByColumns(ColumnSource):
     """A matrix that is stored column by column (in Fortran order)."""

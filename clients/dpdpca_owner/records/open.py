@@ -10,7 +10,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote_plus
+
+from numpy.typing import NDArray
 
 from dpdpca_owner.records.matching import match_columns
 from dpdpca_owner.records.parts import PartsSource, files_at
@@ -63,6 +66,20 @@ def batches_of(
     for columns in source.read(positions, features, records, listener):
         if len(columns[0]):
             yield {feature.name: column for feature, column in zip(features, columns, strict=True)}
+
+
+def tables_of(
+    source: RecordSource, features: Sequence[Feature], listener: Listener | None = None
+) -> Iterator[NDArray[Any]] | None:
+    """Like `batches_of`, as (n, features) arrays of numbers.
+
+    None if a feature is categorical, or if the source does not hold its columns as numbers in one array.
+    """
+    if any(feature.is_categorical for feature in features):
+        return None
+    positions = match_columns(source.names, features)
+    tables = source.tables(positions, max(1, BATCH_VALUES // max(len(features), len(source.names))), listener)
+    return None if tables is None else (table for table in tables if len(table))
 
 
 def no_records() -> InputError:

@@ -10,10 +10,11 @@ from genotype_files import OF_CALLS, OF_DOSAGES, SITES, Genotypes, Write
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from reference_data import Seeded
 from study_parties import MakeManifest
 
 from dpdpca_owner.records import source as sources
-from dpdpca_owner.records import sparse, spool
+from dpdpca_owner.records import sparse, spool, summed
 from dpdpca_owner.records.contribution import read_contribution
 from dpdpca_owner.records.matching import match_columns
 from dpdpca_owner.records.open import open_source, read_batches
@@ -153,3 +154,29 @@ def test_the_spool_keeps_types_and_values() -> None:
         assert np.array_equal(kept.rows(1, 2), together[1:2], equal_nan=True)
         kept._file.seek(0, 2)
         assert kept._file.tell() == 6 * 8 + 6 + 6 * 8, "small whole numbers take a byte each"
+
+
+@pytest.mark.parametrize("terms", TERMS)
+@pytest.mark.parametrize("by_number", [OF_CALLS, OF_DOSAGES])
+def test_a_table_read_at_once_gives_the_share_of_its_columns(
+    tmp_path: Path,
+    make_manifest: MakeManifest,
+    monkeypatch: pytest.MonkeyPatch,
+    by_number: dict[str, Write],
+    terms: dict[str, Any],
+) -> None:
+    """With many features, a source that holds numbers in one array is not read column by column."""
+    source = Seeded(5)
+    steps = 3 if by_number is OF_CALLS else 9
+    genotypes = np.array([[2 * source.below(steps) / (steps - 1) for _ in SITES] for _ in range(30)])
+    genotypes[3, 2] = np.nan
+    manifest = asked(make_manifest, SITES[::-1], **terms)
+    found = {}
+    for name, write in by_number.items():
+        location = write(tmp_path / name.replace(" ", "-"), genotypes, SITES)
+        plain = told(location, manifest)
+        with monkeypatch.context() as changed:
+            changed.setattr(summed, "MANY_FEATURES", 1)
+            found[name] = told(location, manifest)
+        assert found[name][:3] == plain[:3], name
+    assert len({each[0] for each in found.values()}) == 1
