@@ -171,7 +171,7 @@ def project(
     schema = pa.schema([(name, pa.float64()) for name in names])
     count = 0
     with replacing(out) as file, _writer(file, out, schema) as write:
-        source = open_source(location, manifest.features)
+        source = open_source(location, manifest.features, out.parent)
         for columns in read_batches(source, manifest.features):
             rows = _encoded_rows(pick_columns(columns, manifest.features), manifest, count)
             scores = components.scores(rows)

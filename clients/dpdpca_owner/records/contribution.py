@@ -75,8 +75,8 @@ def read_contribution(
         key: the key of this owner's ledger. The fingerprints, the pairing of records and this owner's noise
             are derived from it.
         on_records: called with the number of records read so far.
-        spool: folder for records that wait to be paired and do not fit into memory; None means the system's
-            folder for temporary files.
+        spool: folder for records that wait to be paired or to be read by rows and do not fit into memory;
+            None means the system's folder for temporary files.
         strict: refuse a value that is text in a numeric feature, an unlisted level, or of another type.
         sum_parts: sums the parts of a table of several Parquet files, unless the study pairs records; None
             means that all is read here.
@@ -87,7 +87,7 @@ def read_contribution(
             also a value that does not fit.
         UnavailableError: `sum_parts` cannot do it now.
     """
-    source = open_source(location, manifest.features)
+    source = open_source(location, manifest.features, spool)
     found = match_columns(source.names, manifest.features)
     summed = SummedRecords(manifest, key, strict=strict, projection=projection)
     shuffle = None
@@ -123,7 +123,7 @@ def read_contribution(
         if not manifest.rules.clips_records:
             report = replace(report, clipped=sums.cut)
     columns_used = tuple(column_key(source.names[place]) for place in found)
-    notes = notes_on(source.names, found, manifest, sums, report, has_units=has_units)
+    notes = source.remarks + notes_on(source.names, found, manifest, sums, report, has_units=has_units)
     digest = Digest.of(b"dpdpca/moments\x00" + sums.to_bytes())
     noise_seed = owners_noise_seed(key, manifest.study_id, digest)
     return Contribution(
