@@ -56,7 +56,7 @@ class WideChain:
         """Owners that are enrolled, with records of their own."""
         made = cls(world, [], [], [wide.records(seed, count) for seed, count in enumerate(COUNTS, 1)])
         private_dir(folder / "data")
-        for index, (key, write) in enumerate(zip(world.owners, (_csv, _parquet, _npy), strict=True)):
+        for index, (key, write) in enumerate(zip(world.owners, WRITERS, strict=True)):
             home = OwnerHome(folder / f"owner-{index}", folder / "witness")
             home.create(f"Hospital {ascii_uppercase[index]}", None)
             give_key(home.path, key)
@@ -171,6 +171,10 @@ def _npy(path: Path, records: Mapping[str, list[float]]) -> Path:
     path = path.with_suffix(".npy")
     np.save(path, np.array(list(records.values())).T)
     return path
+
+
+WRITERS = (_csv, _parquet, _npy)
+"""Each writes records to a path without an ending, and returns where they are."""
 
 
 def _connect(url: str, key: IdentityKey, pinned: bytes | None, _seconds: float) -> ProxyClient:

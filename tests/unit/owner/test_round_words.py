@@ -1,11 +1,13 @@
 """What the consent sheet says of a sketch, a lift and scores."""
 
 import io
+from pathlib import Path
 from typing import Any
 
 import pytest
 import wide_studies as wide
 from owner_scene import MakeScene, Scene
+from page_scene import PageScene, words_of
 from rich.console import Console
 from study_parties import MakeManifest
 
@@ -85,6 +87,14 @@ def test_a_round_of_pairs_speaks_of_differences(release: str, make_round: Any) -
     assert CUT[release].replace("record", "difference") in text
     assert "records are paired at random" in text
     assert "means and covariances" not in text
+
+
+def test_the_page_shows_the_same_sheet(make_round: Any, tmp_path: Path) -> None:
+    page = PageScene(make_round("sketch"), tmp_path / "page-link.json")
+    page.register()
+    text = words_of(page.show(page.study_path)).casefold()
+    for words in (SAID["sketch"][0], CUT["sketch"]):
+        assert words.casefold() in text
 
 
 def test_other_releases_say_nothing_of_rules(make_scene: MakeScene) -> None:
