@@ -93,7 +93,7 @@ def test_the_releases_are_those_of_the_reference(chain: WideChain, known_noise: 
 
 def test_owners_noise_and_pairs_go_through_the_proxy(chain: WideChain) -> None:
     """Each owner's own draws are known to the test, because the same records always give the same draws."""
-    terms = {"noise_by": "owners", "min_owners": 3, "max_colluding": 1}
+    terms: dict[str, Any] = {"noise_by": "owners", "min_owners": 3, "max_colluding": 1}
 
     def run(study: OpenStudy) -> list[int]:
         shares = []
