@@ -2,6 +2,7 @@
 chain for many features from the sketch to the scores."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from string import ascii_uppercase
@@ -18,8 +19,10 @@ from proxy_world import OpenStudy, ProxyWorld
 
 from dpdpca_owner import actions
 from dpdpca_owner.actions import Desk, Prepared
+from dpdpca_owner.carrying import NotCarriedError, carrying, take_receipt
 from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.records.source import DataLocation
+from dpdpca_owner.sending import SendWatcher, send
 from dpdpca_owner.upload import Settled, Watcher
 from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.paillier.keys import KeyRules
@@ -129,6 +132,29 @@ class WideChain:
     def join(self, study: OpenStudy, owner: int = 0) -> Settled:
         prepared = self.prepare(study, owner)
         return actions.join(self.desks[owner], self.address(study), prepared, Watcher())
+
+    def carry(self, study: OpenStudy, owner: int, folder: Path) -> int:
+        """Join without a network; how often the folder had to be sent."""
+        desk, address = self.desks[owner], self.address(study)
+        for trips in range(9):
+            with (
+                suppress(NotCarriedError),
+                carrying(
+                    desk.home,
+                    desk.owner,
+                    folder,
+                    address.proxy,
+                    address.study,
+                    key_rules=KeyRules(TOY_BITS),
+                ) as carried,
+            ):
+                if take_receipt(carried, address) is not None:
+                    return trips
+                location = self.location(owner)
+                prepared = actions.prepare_join(carried, address, location, "people")
+                actions.join(carried, address, prepared, Watcher())
+            send(folder, SendWatcher(), patience=Patience(seconds=0.0))
+        raise AssertionError("no receipt came back")
 
     def join_all(self, study: OpenStudy) -> list[int]:
         """The released values after every owner has joined."""

@@ -118,7 +118,7 @@ def test_owners_noise_and_pairs_go_through_the_proxy(chain: WideChain) -> None:
     run(chain.open_scores(sketch, lift, digest, "pairs", **terms))
 
 
-def test_a_follower_takes_part_in_all_rounds(chain: WideChain, known_noise: None) -> None:
+def test_a_follower_takes_part_in_all_rounds(chain: WideChain, known_noise: None, tmp_path: Path) -> None:
     """One approval, with the sketch, covers the lift and the scores. The lift is not the end."""
     sketch = chain.open("sketch")
     records = Records(chain.location(0), "people")
@@ -146,7 +146,7 @@ def test_a_follower_takes_part_in_all_rounds(chain: WideChain, known_noise: None
     scores = chain.open_scores(sketch, lift, digest)
     assert follower.advance() is None
     chain.join(scores, 1)
-    chain.join(scores, 2)
+    assert chain.carry(scores, 2, tmp_path / "carried") == 3  # the terms, the components, the share
     scores.wait_state("released")
     chain.publish(scores, np.eye(wide.K, wide.D))
     result = follower.advance()
