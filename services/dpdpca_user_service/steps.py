@@ -33,6 +33,7 @@ from dpdpca_protocol.messages.study_messages import (
     SealedComponents,
     StudyAct,
 )
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.suite import Cohort
 from dpdpca_protocol.result.components import Components
 from dpdpca_protocol.result.publication import encode_components, parse_components
@@ -43,7 +44,7 @@ from dpdpca_protocol.terms.terms import SuiteName
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES, RELEASE_LIMIT_BYTES
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
-from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES, components_info, seal
+from dpdpca_protocol.wire.sealing import DATA_KEY_BYTES, SEALING_OVERHEAD_BYTES
 from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_runtime.http.answers import ReleaseBundle, StudyFacts
 from dpdpca_runtime.http.client import ProxyClient
@@ -459,10 +460,14 @@ def _publish(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
         bundle = decode_bundle(service.store.need(row.id, "bundle"))
         verified = _verify(service, row, signed, bundle)
         model = service.model_of(row.id)
-        plain = publishable(model.study, model.components, len(verified.shares))
-        info = components_info(model.study)
-        sealed = {owner: seal(plain, share.kem, info) for owner, share in verified.shares.items()}
-        said = SealedComponents(model.study, sealed, service.store.log_head())
+        keys = {owner: share.kem for owner, share in verified.shares.items()}
+        is_wide = signed.manifest.rules.is_wide
+        plain = publishable(model.study, model.components, len(keys), once=is_wide)
+        log = service.store.log_head()
+        if is_wide:
+            said = SealedComponents.seal_once(model.study, plain, keys, OS_RANDOMNESS, log)
+        else:
+            said = SealedComponents.seal_each(model.study, plain, keys, log)
         encoded = said.sign(service.key_of(row)).encoded
         service.store.note(row, published=encoded)
     statement = verify_statement("components", encoded, service.key_of(row).public.ed25519)
@@ -487,15 +492,23 @@ def check_publication(service: UserService, row: StudyRow) -> None:
         )
 
 
-def publishable(study: StudyId, components: Components, owners: int) -> bytes:
+def publishable(study: StudyId, components: Components, owners: int, *, once: bool = False) -> bytes:
     """The encoded components for the owners. If all components together are too large, only the leading ones
     are encoded.
+
+    Args:
+        study: whose components they are.
+        components: all of them.
+        owners: how many owners get them.
+        once: whether the owners get a key each, and the components together.
 
     Raises:
         LimitError: not even one component fits.
     """
     # Each copy is sealed, in hex, and has its owner's id as key. The statement has further members.
-    room = (COMPONENTS_LIMIT_BYTES - 4096) // owners // 2 - SEALING_OVERHEAD_BYTES - 100
+    sealing = SEALING_OVERHEAD_BYTES + 100
+    keys = 2 * owners * (DATA_KEY_BYTES + sealing) if once else 0
+    room = (COMPONENTS_LIMIT_BYTES - 4096 - keys) // (1 if once else owners) // 2 - sealing
     plain = encode_components(study, components)
     while len(plain) > room:
         count = components.component_count

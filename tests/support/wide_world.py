@@ -26,12 +26,12 @@ from dpdpca_owner.sending import SendWatcher, send
 from dpdpca_owner.upload import Settled, Watcher
 from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.paillier.keys import KeyRules
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.result.components import Components, EncodedSpace
 from dpdpca_protocol.result.publication import encode_components
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.identifiers import Digest
-from dpdpca_protocol.wire.sealing import components_info, seal
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.files import private_dir
 from dpdpca_runtime.http.address import StudyAddress
@@ -112,9 +112,8 @@ class WideChain:
         study.state_opened()
         components, world = made_up(study.manifest, vectors), self.world
         plain = encode_components(study.study, change(components) if change else components)
-        info = components_info(study.study)
-        copies = {each.public.party_id: seal(plain, each.public.sealing_key, info) for each in world.owners}
-        statement = SealedComponents(study.study, copies).sign(world.user)
+        keys = {each.public.party_id: each.public.sealing_key for each in world.owners}
+        statement = SealedComponents.seal_once(study.study, plain, keys, OS_RANDOMNESS).sign(world.user)
         world.client(world.user).publish_components(study.study, statement)
         return statement.digest
 

@@ -15,12 +15,12 @@ from dpdpca_owner.home import Owner, OwnerHome
 from dpdpca_owner.rounds import check_earlier_rounds, components_of_lift, lift_before, misfit
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, NotAllowedError, PolicyError, UnavailableError
 from dpdpca_protocol.messages.study_messages import SealedComponents
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.result.components import Components
 from dpdpca_protocol.result.publication import encode_components
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.identifiers import StudyId
-from dpdpca_protocol.wire.sealing import components_info, seal
 from dpdpca_protocol.wire.signing import Statement
 
 VECTORS = np.eye(wide.K, wide.D)
@@ -51,8 +51,8 @@ def keep(home: OwnerHome, manifest: Manifest, parties: Parties) -> None:
 def published(lift: Manifest, parties: Parties, components: Components | None = None) -> Statement:
     key, study = parties.owners[0].public, lift.study_id
     plain = encode_components(study, components or made_up(lift, VECTORS))
-    copies = {key.party_id: seal(plain, key.sealing_key, components_info(study))}
-    return SealedComponents(study, copies).sign(parties.user)
+    keys = {key.party_id: key.sealing_key}
+    return SealedComponents.seal_once(study, plain, keys, OS_RANDOMNESS).sign(parties.user)
 
 
 def scores_on(make_manifest: MakeManifest, lift: Manifest, statement: Statement, columns: int) -> Manifest:
