@@ -257,7 +257,7 @@ def _sites_of_pvar(path: Path) -> tuple[str, ...]:
 
 def _sites(path: Path, columns: Sequence[str]) -> tuple[str, ...]:
     places = [columns.index(column) for column in ("CHROM", "POS", "REF", "ALT")]
-    names = []
+    names: list[str] = []
     for number, line in _lines(path):
         if line.startswith("#"):
             continue
