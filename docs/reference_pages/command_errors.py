@@ -199,7 +199,7 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "log-broken": ("An entry of a log does not follow the entry before it.", "Restore the newest backup."),
     "missing-package": (
         "A file needs a Python package that is not installed.",
-        "Install it: `pip install 'dpdpca[genotypes]'`.",
+        "Install dpdpca with the extra that the message names, such as `genotypes`.",
     ),
     "network-home": (
         "The owner's home is on a network file system.",
