@@ -21,7 +21,8 @@ from dpdpca_user.results.wide.sketch import SketchReading
 LOWER_BOUND = "lower bound"
 VARIANCE = "variance"
 OF_THE_SPAN = "of the span"
-"""The label of an overlap whose component has nearly the variance of another one: the two can be told 
+"""The label of an overlap whose component has nearly the variance of another one: the two can be told apart
+from the rest, but not from each other."""
 MIXTURE = "a mixture that the sketch did not resolve"
 """The label of a direction that is no noise, but whose column the sketch did not find. It has variance, but
 no component belongs to it."""

@@ -100,7 +100,9 @@ def read_lift(values: Values, gram: Values, noise_scale: float) -> LiftReading:
     """
     d, k = values.shape
     if not 1 <= k <= d or gram.shape != (k, k):
-        raise UsageError("wrong-shape", f"a lift of {d} × {k} values does not fit sums of products {gram.shape}")
+        raise UsageError(
+            "wrong-shape", f"a lift of {d} × {k} values does not fit sums of products {gram.shape}"
+        )
     squares, right = np.linalg.eigh(_product(values))
     order = np.argsort(squares, kind="stable")[::-1]
     singular = np.sqrt(np.maximum(squares[order], 0))
