@@ -12,7 +12,7 @@ import numpy as np
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.result.components import Floats, finite_size_factor
-from dpdpca_user.results.wide.sketch import SketchReading, check_seen
+from dpdpca_user.results.wide.sketch import SketchReading, bulk_end, check_seen
 
 _LEAST_KEPT = 0.1
 _LEAST_HEIGHT = 0.75
@@ -211,7 +211,8 @@ def forecast_visibility(spectrum: Sequence[float], d: int, rows: int, noise_ener
     while True:
         mixed = (float((shares[seen:] ** 2).sum()) + rest) / rows
         half_width = 2 * sqrt(mixed + noise_energy)
-        edge = half_width * finite_size_factor(rows)
+        bulk = max(1 - float(shares[:seen].sum()), 0.0) / rows
+        edge = bulk_end(bulk, half_width, noise_energy) * finite_size_factor(rows)
         heights = shares + half_width**2 / 4 / shares
         above = int(np.argmin(np.append((heights > edge) & (shares > half_width / 2), False)))
         if above <= seen:
