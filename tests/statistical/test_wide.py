@@ -13,7 +13,6 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-
 from reference_data import Seeded
 from wide_play import NormalPlay, Silence, WidePlay
 

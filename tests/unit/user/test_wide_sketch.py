@@ -1,4 +1,4 @@
-"""What is read from a sketch, and what is made of it: the rule of the lift, the bound of the scores, the choice.
+"""What is read from a sketch, and what is made of it: the rule of a lift, the bound of scores, the choice.
 
 Made-up sketches have exact integers, and formulas are computed again here in another way.
 """
@@ -89,7 +89,7 @@ def test_a_reading_has_the_figures_of_its_spectrum(reading: SketchReading) -> No
 
 
 def test_the_end_of_a_bulk_is_that_of_random_matrices() -> None:
-    """Of noise alone a half circle; of mixed features alone the law of Marchenko and Pastur; of both, both."""
+    """Of noise alone a half circle; of mixed features alone the law of Marchenko and Pastur."""
     assert bulk_end(5.0, 2.0, 1.0) == 2.0
     assert bulk_end(5.0, 2.0, 7.0) == 2.0
     assert bulk_end(-1.0, 2.0, 0.5) == 2.0
@@ -193,7 +193,7 @@ def test_a_rule_with_too_large_entries_is_refused() -> None:
     scatter, _ = spiked(scale=1e7)  # N·S̃ of variances of about 10⁻¹⁰
     whole = tuple(tuple(round(each) for each in row) for row in scatter)
     read = read_sketch(NoisyScatter(10**9, whole, (0,) * M), NOISELESS)
-    with pytest.raises(PolicyError, match="below 1.1e\\+12") as caught:
+    with pytest.raises(PolicyError, match=r"below 1.1e\+12") as caught:
         lift_rule(read, 3)
     assert caught.value.slug == "manifest-refused"
 

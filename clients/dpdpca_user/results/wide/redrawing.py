@@ -13,9 +13,9 @@ from dpdpca_protocol.privacy.mechanisms import NoiseLaw
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.result.components import Floats
 from dpdpca_user.results.deviates import normal_deviates, symmetric_noise
+from dpdpca_user.results.wide.choice import Visibility
 from dpdpca_user.results.wide.estimates import WideComponents
 from dpdpca_user.results.wide.lift import LiftReading
-from dpdpca_user.results.wide.choice import Visibility
 
 DRAWS = 200
 _TAIL = 5.0

@@ -3,8 +3,8 @@
 A sketch is the scatter of y = P₀z, m numbers for each record, with noise. It costs no budget to read. Besides
 the noise, every direction of a sketch contains about tr Σ/m of ordinary variance of the d features that are
 mixed in it. So the law of the noise alone cannot tell components from the rest. The spectrum of the sketch
-itself can: the middle and the quartiles of its bulk show how wide the bulk is. Noise alone would make it a half
-circle. Mixed features reach further up than down, and with the noise's known part the upper end follows.
+itself can: the middle and the quartiles of its bulk show how wide the bulk is. Noise alone would make it a
+half circle. Mixed features reach further up than down, and with the noise's known part the upper end follows.
 
 Units: a scatter here is a sum over records in grid² units, as in `NoisyScatter`. Since E|P₀z|² = 2|z|², a
 variance of λ grid² in the direction of a component gives 2λ·degrees in the sketch. This holds for pairs too,
@@ -136,9 +136,10 @@ def read_sketch(noisy: NoisyScatter, law: NoiseLaw) -> SketchReading:
         UsageError: the sketch has fewer than 4 rows, or sums of another length.
 
     Source: R is (quartile − median)/0.404 as a half circle has it, on the side where it is larger; `bulk_end`
-        has the edge, with a factor 1 + m^(−2/3). One spike θ in symmetric noise of half-width R has its eigenvalue at θ + R²/(4θ), and a squared
-        cosine of 1 − R²/(4θ²) with its eigenvector. The joint release subtracts ṽṽᵀ/N, whose noise adds
-        4·m·var(e)·(μ·u)² to R² in the direction u (see `fit_components`).
+        has the edge, with a factor 1 + m^(−2/3). One spike θ in symmetric noise of half-width R has its
+        eigenvalue at θ + R²/(4θ), and a squared cosine of 1 − R²/(4θ²) with its eigenvector. The joint
+        release subtracts ṽṽᵀ/N, whose noise adds 4·m·var(e)·(μ·u)² to R² in the direction u (see
+        `fit_components`).
     Tested: tests/unit/user/test_wide_sketch.py, tests/statistical/test_wide.py.
     """
     scatter = scatter_matrix(noisy)
@@ -188,9 +189,9 @@ def bulk_end(bulk: float, half_width: float, noise_energy: float) -> float:
         half_width: R.
         noise_energy: m·v; what R²/4 has above it is due to mixed features.
 
-    Source: mixed features of equal variance and independent noise have the R-transform b/(1 − λg) + m·v·g, with
-        λ = (R²/4 − m·v)/b, so the bulk ends at the least value of 1/g + b/(1 − λg) + m·v·g. Where d is only four
-        times m, R alone would show components that are none in most sketches.
+    Source: mixed features of equal variance and independent noise have the R-transform b/(1 − λg) + m·v·g,
+        with λ = (R²/4 − m·v)/b, so the bulk ends at the least value of 1/g + b/(1 − λg) + m·v·g. Where d is
+        only four times m, R alone would show components that are none in most sketches.
     Tested: tests/statistical/test_wide.py.
     """
     energy = half_width**2 / 4
