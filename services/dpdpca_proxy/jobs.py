@@ -57,6 +57,7 @@ from dpdpca_proxy.store.studies import (
     move_study,
     set_study,
 )
+from dpdpca_proxy.feature_lists import remove_unnamed
 from dpdpca_proxy.studies import close_if_due, fail, is_due, sweep
 from dpdpca_proxy.study_files import StudyFiles
 from dpdpca_proxy.worker import draw, make_release, multiply_chunks, rerandomized_count
@@ -209,8 +210,9 @@ class Jobs:
         return True
 
     def _tidy(self) -> None:
-        """Deletes leftovers of a crash: files without a key, and files of replaced shares or uncommitted
-        releases."""
+        """Deletes leftovers: files without a key, files of replaced shares or uncommitted releases, and lists
+        of features that no study names."""
+        self._guarded(remove_unnamed, self._proxy)
         with self._proxy.database.reading("list studies to tidy") as connection:
             rows = list_readable(connection).rows
         for row in rows:
