@@ -18,10 +18,12 @@ from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.inbox import share_state
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.reports import status
+from dpdpca_owner.study_checks import with_list
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, IntegrityError, PolicyError, UnavailableError
 from dpdpca_protocol.result.components import Components
 from dpdpca_protocol.study import TERMINAL_STATES, ShareState, StudyState
+from dpdpca_protocol.terms.feature_list import FeatureLists
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_protocol.wire.identifiers import StudyId
@@ -199,7 +201,8 @@ class Follower:
 
     def _terms(self, client: ProxyClient) -> Manifest:
         encoded = self.desk.home.study(self.address.study).manifest()
-        manifest = read_manifest(encoded or client.manifest(self.address.study), self.address.study)
+        encoded = with_list(encoded or client.manifest(self.address.study), self.desk.home, client)
+        manifest = read_manifest(encoded, self.address.study, self.desk.home.feature_lists)
         if manifest is None:
             raise IntegrityError(
                 "wrong-study", "the manifest does not belong to this study id", "tell the proxy's operator"
@@ -214,7 +217,7 @@ class Follower:
         for facts in client.inbox():
             if facts.study in self._unrelated:
                 continue
-            manifest = read_manifest(client.manifest(facts.study), facts.study)
+            manifest = look_at(client, self.desk.home, facts.study)
             if manifest is not None and _is_round(manifest, terms):
                 yield manifest
             else:
@@ -225,7 +228,8 @@ class Follower:
         for folder in self.desk.home.joined():
             with suppress(IntegrityError):  # a damaged folder of another study
                 encoded = folder.manifest()
-                manifest = None if encoded is None else read_manifest(encoded, folder.study)
+                lists = self.desk.home.feature_lists
+                manifest = None if encoded is None else read_manifest(encoded, folder.study, lists)
                 is_here = joined_at(folder).proxy == self.address.proxy
                 if is_here and manifest is not None and _is_round(manifest, terms):
                     yield manifest
@@ -299,7 +303,8 @@ def share_at(home: OwnerHome, address: StudyAddress) -> ShareState:
     """What this machine knows of its share in the study; see `inbox.share_state`."""
     folder = home.study(address.study)
     encoded = folder.manifest()
-    manifest = None if encoded is None else read_manifest(encoded, address.study)
+    lists = home.feature_lists
+    manifest = None if encoded is None else read_manifest(encoded, address.study, lists)
     return ShareState.ABSENT if manifest is None else share_state(folder, manifest.proxy.ed25519)
 
 
@@ -308,13 +313,26 @@ def is_passing(error: DpdpcaError) -> bool:
     return isinstance(error, UnavailableError) or error.slug in _PASSING
 
 
+def look_at(client: ProxyClient, home: OwnerHome, study: StudyId) -> Manifest | None:
+    """The manifest of somebody's study, like `read_manifest`, with the list of features that it may name.
+    None if there is no such list: a bad study must not hold up the others."""
+    encoded = client.manifest(study)
+    try:
+        with_list(encoded, home, client)
+    except UnavailableError:
+        raise
+    except DpdpcaError:
+        return None
+    return read_manifest(encoded, study, home.feature_lists)
+
+
 @lru_cache(maxsize=16)
-def read_manifest(encoded: bytes, study: StudyId) -> Manifest | None:
+def read_manifest(encoded: bytes, study: StudyId, feature_lists: FeatureLists) -> Manifest | None:
     """A manifest that its data user signed and whose digest is `study`, else None. It decides only whether a
     study is looked at: `open_study` verifies the rest."""
     with suppress(DpdpcaError):
         statement = verify_statement("manifest", encoded)
-        manifest = parse_manifest(statement.body)
+        manifest = parse_manifest(statement.body, feature_lists)
         if statement.digest == study and statement.signer == manifest.user.ed25519:
             return manifest
     return None

@@ -84,7 +84,15 @@ def create_chain(
     first = norm_study(encoded_features(base))
     settings, now = service.settings, service.now()
     closes_at = closing_time(now, settings.closes_after_days)
-    lint(round_draft(base, first), service.party, proxy.provisional_party, closes_at, settings.key_bits)
+    checked = partial(
+        lint,
+        user=service.party,
+        proxy=proxy.provisional_party,
+        closes_at=closes_at,
+        key_bits=settings.key_bits,
+        feature_lists=service.feature_lists,
+    )
+    checked(round_draft(base, first))
     # All rounds name the same owners. The chain's id is that of the draft as it was written.
     chosen = with_chosen_participants(service, proxy, base)
     manifest = lint(

@@ -44,6 +44,7 @@ def create_study(
 
     Raises:
         MessageError, PolicyError: the draft cannot become a manifest.
+        NotFoundError: `feature-list-missing`.
         NotFoundError, PolicyError: no proxy is known, or several are known and none is named.
         UnavailableError, AuthenticationError: the draft names owners, and the proxy cannot be asked for their
             keys.
@@ -52,9 +53,17 @@ def create_study(
     settings, now = service.settings, service.now()
     closes_at = closing_time(now, settings.closes_after_days)
     written = parse_draft(draft, media_type)
-    lint(written, service.party, proxy.provisional_party, closes_at, settings.key_bits)
+    checked = partial(
+        lint,
+        user=service.party,
+        proxy=proxy.provisional_party,
+        closes_at=closes_at,
+        key_bits=settings.key_bits,
+        feature_lists=service.feature_lists,
+    )
+    checked(written)
     chosen = with_chosen_participants(service, proxy, written)
-    manifest = lint(chosen, service.party, proxy.provisional_party, closes_at, settings.key_bits)
+    manifest = checked(chosen)
     if chosen != written:
         draft, media_type = json.dumps(plain_json(chosen)).encode(), JSON_MEDIA_TYPE
     service.store.add(

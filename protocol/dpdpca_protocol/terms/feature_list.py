@@ -15,6 +15,7 @@ from typing import Any, Never, Self
 
 from dpdpca_protocol.errors import LimitError, MessageError, NotFoundError
 from dpdpca_protocol.terms.features import MAX_LISTED_FEATURES, Feature
+from dpdpca_protocol.wire.canonical import canonical_texts
 from dpdpca_protocol.wire.fields import check_members, read_integer
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.schemas import hex_schema, object_schema
@@ -40,8 +41,6 @@ _FEATURE = re.compile(
 )
 """An object of texts and lists of texts, which is all that a feature is made of. Nothing in it is nested
 deeper, so that parsing it takes little more memory than its text."""
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-"""Gives the canonical form (RFC 8785) of objects of texts and lists of texts with ASCII member names."""
 _KEPT = 4
 
 
@@ -87,7 +86,7 @@ def lists_of(*contents: bytes) -> FeatureLists:
 
 def encode_features(features: Sequence[Feature]) -> bytes:
     """The list of these features, as a file has it."""
-    return _ENCODER.encode([feature.to_body() for feature in features]).encode()
+    return canonical_texts([feature.to_body() for feature in features]).encode()
 
 
 def reference_to(content: bytes, features: Sequence[Feature]) -> FeatureListRef:
@@ -208,8 +207,8 @@ def _parse(untrusted: bytes, batches: Sequence[_Batch]) -> Iterator[Feature]:
         for entry in entries:
             yield Feature.parse(entry, f"features[{index}]")
             index += 1
-        # The member names are known now, and values are texts, so that this is the form of RFC 8785.
-        if _ENCODER.encode(entries) != text:
+        # Only now are the member names known.
+        if canonical_texts(entries) != text:
             _not_canonical(f"the list of features is not in its canonical form before feature {index}")
 
 
