@@ -26,7 +26,14 @@ from dpdpca_owner.accounts.ledger import Ledger
 from dpdpca_owner.accounts.ledger_file import Head, LedgerFile, writing_to
 from dpdpca_owner.actions import Desk
 from dpdpca_owner.study_folder import StudyFolder
-from dpdpca_protocol.errors import ConflictError, DpdpcaError, IntegrityError, MessageError, NotFoundError, PolicyError
+from dpdpca_protocol.errors import (
+    ConflictError,
+    DpdpcaError,
+    IntegrityError,
+    MessageError,
+    NotFoundError,
+    PolicyError,
+)
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_protocol.wire.fields import read_text, read_time, time_text

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
+from functools import partial
 from typing import Any
 
 from dpdpca_protocol.errors import (
@@ -95,9 +96,7 @@ def create_chain(
     checked(round_draft(base, first))
     # All rounds name the same owners. The chain's id is that of the draft as it was written.
     chosen = with_chosen_participants(service, proxy, base)
-    manifest = lint(
-        round_draft(chosen, first), service.party, proxy.provisional_party, closes_at, settings.key_bits
-    )
+    manifest = checked(round_draft(chosen, first))
     chain_id = ids()[0]
     service.chains.add(
         chain_id,
@@ -231,7 +230,14 @@ def _first(service: UserService, chain: ChainRow) -> NextRound:
     closes_at = closing_time(now, settings.closes_after_days)
 
     def complete(draft: Mapping[str, Any]) -> Manifest:
-        return lint(draft, service.party, proxy.provisional_party, closes_at, settings.key_bits)
+        return lint(
+            draft,
+            service.party,
+            proxy.provisional_party,
+            closes_at,
+            settings.key_bits,
+            feature_lists=service.feature_lists,
+        )
 
     return begin_chain(chain.base, complete, chain.records, chain.scales)
 

@@ -9,7 +9,11 @@ from typing import Any
 
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, MessageError
 from dpdpca_protocol.messages.study_messages import StudyAct
+from dpdpca_protocol.terms.feature_list import read_feature_list
+from dpdpca_protocol.terms.signed_manifest import named_list
 from dpdpca_protocol.terms.statements import privacy_statements
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_user.evidence import released_chunks
 from dpdpca_user.offline import verify_evidence
 from dpdpca_user.planning.lint import JSON_MEDIA_TYPE, closing_time, lint, parse_draft, plain_json
@@ -193,6 +197,7 @@ def evidence_of(service: UserService, name: str) -> bytes:
         "components": "published",
     }
     stored = {kind: service.store.blob(row.id, column) for kind, column in ours.items()} | {"release": bundle}
+    stored["feature_list"] = _named_list(service, row)
     chunks = 0 if bundle is None else released_chunks(signed_manifest(service, row))
     log = service.store.log_entries()
     if service.store.find(row.id).stage is not row.stage:
@@ -205,6 +210,33 @@ def evidence_of(service: UserService, name: str) -> bytes:
     }
     members = (f', "{kind}": '.encode() + (value or b"null") for kind, value in stored.items())
     return b"".join([json.dumps(facts)[:-1].encode(), *members, b"}"])
+
+
+def _named_list(service: UserService, row: StudyRow) -> bytes | None:
+    """The list of features that a study's manifest names, if it names one."""
+    reference = named_list(verify_statement("manifest", service.store.need(row.id, "manifest")).body)
+    return None if reference is None else service.feature_lists(reference.sha256)
+
+
+def keep_list(service: UserService, name: str, untrusted: bytes) -> dict[str, Any]:
+    """Stores a list of features for drafts that name it. Repeating it changes nothing.
+
+    Returns:
+        The reference, as a draft has it.
+
+    Raises:
+        MessageError: `feature-list-differs`, the list has another digest than `name`; or it is no list.
+        PolicyError: a feature breaks a rule.
+    """
+    if Digest.of(untrusted).hex() != name:
+        raise MessageError(
+            "feature-list-differs",
+            "the digest in the address is not that of the list",
+            "send the list to the address with its SHA-256",
+        )
+    reference, _ = read_feature_list(untrusted)
+    service.feature_lists.keep(untrusted)
+    return reference.to_body()
 
 
 def model_file(service: UserService, name: str) -> bytes:

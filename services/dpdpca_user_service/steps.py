@@ -164,9 +164,7 @@ def _make_key(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
             draft = with_current_keys(draft, rotations)
     with _final():
         # Everything except the key is checked before seconds are spent on making one.
-        lint(
-            draft, user, pinned.party, closes_at, settings.key_bits, participants, service.feature_lists
-        )
+        lint(draft, user, pinned.party, closes_at, settings.key_bits, participants, service.feature_lists)
     with _timed(service, row, "key"):
         is_pads = suite_of_draft(draft) is SuiteName.PADS
         made = make_pads_key() if is_pads else service.study_keys.take(row.id)
@@ -406,6 +404,7 @@ def _fit(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
             verified.release.records,
             cohort_of(verified),
             in_clear,
+            service.feature_lists,
         )
     service.store.take_seconds(row, "decrypt", opened.decrypt_seconds)
     service.store.take_seconds(row, "fit", opened.fit_seconds)
@@ -463,7 +462,9 @@ def _read_pre_study(
     """Decrypts the numbers of a pre-study. They are its result."""
     body = signed.manifest.to_body()
     with _final(), service.traces.step("open"):
-        result, seconds = service.workers.call(open_pre_study, secret, body, chunks, cohort)
+        result, seconds = service.workers.call(
+            open_pre_study, secret, body, chunks, cohort, service.feature_lists
+        )
     service.store.take_seconds(row, "decrypt", seconds)
     service.store.move(
         row, Stage.FITTED, service.now(), model=json.dumps(result.to_json(), allow_nan=False).encode()

@@ -31,7 +31,7 @@ from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_protocol.wire.identifiers import Digest
 
 NUMERIC = Feature("1:10583:A:G", "numeric", Fraction(0), Fraction(2), Fraction("0.31"))
-CATEGORICAL = Feature("blood \U0001f9b4 \"é\"\\", "categorical", levels=("A", "B{"), unit="], [")
+CATEGORICAL = Feature('blood \U0001f9b4 "é"\\', "categorical", levels=("A", "B{"), unit="], [")
 FEATURES = (NUMERIC, CATEGORICAL)
 CONTENT = encode_features(FEATURES)
 REFERENCE = reference_to(CONTENT, FEATURES)

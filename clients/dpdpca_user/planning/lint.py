@@ -125,14 +125,10 @@ def lint(
     """
     owners = _stand_ins(draft) if participants is None else participants
     key = _any_key(suite_of_draft(draft), key_bits)
-    return complete_draft(
-        draft, user, proxy, owners, key, closes_at=closes_at, feature_lists=feature_lists
-    )
+    return complete_draft(draft, user, proxy, owners, key, closes_at=closes_at, feature_lists=feature_lists)
 
 
-def lint_alone(
-    draft: Mapping[str, Any], now: datetime, feature_lists: FeatureLists = no_lists
-) -> Manifest:
+def lint_alone(draft: Mapping[str, Any], now: datetime, feature_lists: FeatureLists = no_lists) -> Manifest:
     """Like `lint`, but with placeholders for data user and proxy, so that no enrolment is needed."""
     user = Party("this data user", b"\xfe" * 32)
     proxy = ProxyParty("the proxy", "https://proxy.example", b"\xff" * 32, PREVIEW_KEM)

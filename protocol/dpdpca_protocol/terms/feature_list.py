@@ -221,4 +221,4 @@ def _differs(problem: str) -> Never:
 
 
 def _not_canonical(problem: str) -> Never:
-    raise MessageError("not-canonical", problem, "write the list with: dpdpca user feature-list")
+    raise MessageError("not-canonical", problem, "write the list with: dpdpca user study features")
