@@ -119,5 +119,6 @@ def _bad(path: Path, problem: str) -> InputError:
     return InputError(
         "bad-features",
         f"{path}: {problem}",
-        "a table of features has the columns name, lower, upper, and perhaps centre, scale, unit, description",
+        "a table of features has the columns name, lower and upper, and perhaps centre, scale, unit and"
+        " description",
     )

@@ -7,8 +7,8 @@ from dpdpca_protocol.errors import ConflictError, IntegrityError, MessageError
 from dpdpca_protocol.messages.log import LogEntry, check_chain
 from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules
-from dpdpca_protocol.terms.signed_manifest import SignedManifest
 from dpdpca_protocol.terms.feature_list import FeatureLists, lists_of, no_lists
+from dpdpca_protocol.terms.signed_manifest import SignedManifest
 from dpdpca_protocol.wire.canonical import canonical_json, canonical_texts
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.signing import named_head, verify_statement

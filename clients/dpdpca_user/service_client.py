@@ -94,7 +94,10 @@ class ServiceClient:
         self._exchange.close()
 
     def send_feature_list(self, content: bytes) -> dict[str, Any]:
-        """Store a list of features for drafts that name it. The answer is the `feature_list` of such a draft."""
+        """Store a list of features for drafts that name it.
+
+        The answer is the `feature_list` of such a draft.
+        """
         path = f"/v1/feature-lists/{Digest.of(content).hex()}"
         return self._json("PUT", path, content=content)
 

@@ -6,7 +6,7 @@ A list is stored before the manifest that names it. From then on it is kept as l
 from datetime import timedelta
 
 from dpdpca_protocol.errors import LimitError, MessageError, NotFoundError, UnavailableError
-from dpdpca_protocol.terms.feature_list import LEAST_LIST_BYTES, FeatureLists, check_size
+from dpdpca_protocol.terms.feature_list import LEAST_LIST_BYTES, check_size
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.rotation import check_in_use

@@ -29,6 +29,7 @@ from dpdpca_protocol.study import RELEASED_STATES, TERMINAL_STATES, StudyEvent, 
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_proxy.audit import check_before_step
 from dpdpca_proxy.enrolment import forget_old_nonces
+from dpdpca_proxy.feature_lists import remove_unnamed
 from dpdpca_proxy.leases import StudyLeases
 from dpdpca_proxy.precomputation import Precomputation, study_files
 from dpdpca_proxy.precomputed import read_groups, usable_groups
@@ -57,7 +58,6 @@ from dpdpca_proxy.store.studies import (
     move_study,
     set_study,
 )
-from dpdpca_proxy.feature_lists import remove_unnamed
 from dpdpca_proxy.studies import close_if_due, fail, is_due, sweep
 from dpdpca_proxy.study_files import StudyFiles
 from dpdpca_proxy.worker import draw, make_release, multiply_chunks, rerandomized_count

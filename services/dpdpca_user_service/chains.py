@@ -10,8 +10,8 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from hashlib import sha256
 from functools import partial
+from hashlib import sha256
 from typing import Any
 
 from dpdpca_protocol.errors import (

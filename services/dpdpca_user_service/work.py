@@ -23,8 +23,8 @@ from dpdpca_protocol.release.release import answer_count, checked_blocks, flat_s
 from dpdpca_protocol.release.suite import Cohort, Suite
 from dpdpca_protocol.result.components import EncodedSpace, check_scatter, fit_components
 from dpdpca_protocol.result.publication import encode_components
-from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.feature_list import FeatureLists, no_lists
+from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import KeyTerms, PadsKeyTerms, StudyKey
 from dpdpca_protocol.terms.signed_manifest import parse_manifest, suite_of

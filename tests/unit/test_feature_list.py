@@ -1,4 +1,4 @@
-"""Lists of features that a manifest names by their digest: what is read, what is refused, and what is equal."""
+"""Lists of features that a manifest names by their digest: what is read, and what is refused."""
 
 import json
 from collections.abc import Callable

@@ -17,9 +17,9 @@ import numpy as np
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, MessageError
 from dpdpca_protocol.result.components import Components, EncodedSpace
 from dpdpca_protocol.result.publication import encode_components, parse_components
+from dpdpca_protocol.terms.feature_list import encode_features, lists_of, no_lists
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.feature_list import encode_features, lists_of, no_lists
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements, result_guarantee
 from dpdpca_protocol.terms.terms import NoiseBy

@@ -144,7 +144,11 @@ def listed_features(reference: FeatureListRef, lists: FeatureLists) -> tuple[Fea
 
 
 def check_content(reference: FeatureListRef, untrusted: bytes) -> None:
-    """Checks that these bytes are the list that `reference` names. Raises MessageError `feature-list-differs`."""
+    """Checks that these bytes are the list that `reference` names.
+
+    Raises:
+        MessageError: `feature-list-differs`.
+    """
     if len(untrusted) != reference.bytes:
         _differs(f"it has {len(untrusted)} bytes, but the manifest says {reference.bytes}")
     if Digest(hashlib.sha256(untrusted).digest()) != reference.sha256:
