@@ -311,7 +311,8 @@ def longest_norm_squared(features: Sequence[Feature], scaling: str, of_pairs: bo
 
     A feature reaches from its centre to the more distant bound. This longest distance is 1 if the centre is
     the midpoint of the bounds, and 2 if it is one of the bounds. A record has only one level of a categorical
-    feature: its columns have norm 1 if all centres are 0, and two levels differ by √2.
+    feature: its columns have norm 1 if all centres are 0, and two levels differ by √2. Each term of the sum
+    is rounded up to a multiple of 2⁻¹²⁸.
     """
     return sum_up(_longest_parts(features, scaling, of_pairs))
 

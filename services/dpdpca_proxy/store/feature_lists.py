@@ -29,11 +29,9 @@ def insert_list(connection: Connection, digest: Digest, party: PartyId, size: in
 
 def name_list(connection: Connection, digest: Digest, study: StudyId) -> bool:
     """Notes that a study names the list, which is then kept. False if there is no such list."""
-    if not is_listed(connection, digest):
-        return False
     unnamed = (feature_lists.c.digest == digest) & feature_lists.c.study.is_(None)
-    connection.execute(update(feature_lists).where(unnamed).values(study=study))
-    return True
+    named_now = connection.execute(update(feature_lists).where(unnamed).values(study=study)).rowcount
+    return named_now == 1 or is_listed(connection, digest)
 
 
 def unnamed_since(connection: Connection, before: datetime) -> Sequence[Digest]:
