@@ -14,11 +14,10 @@ from dpdpca_owner.accounts.ledger import Ledger
 from dpdpca_owner.actions import Desk, review, under_policy
 from dpdpca_owner.consent import ConsentSheet
 from dpdpca_owner.followed import FollowedStudy
-from dpdpca_owner.following import look_at
 from dpdpca_owner.inbox import share_state
 from dpdpca_owner.policy import Policy
 from dpdpca_owner.rules import Rule, unchecked_owners
-from dpdpca_owner.study_checks import is_participant
+from dpdpca_owner.study_checks import is_participant, look_at
 from dpdpca_protocol.errors import DpdpcaError, NotFoundError, PolicyError
 from dpdpca_protocol.study import ShareState
 from dpdpca_protocol.terms.manifest import Manifest

@@ -14,6 +14,7 @@ from dpdpca_owner.accounts.spending import Spending
 from dpdpca_owner.dry_run import DryRun
 from dpdpca_owner.home import Owner
 from dpdpca_owner.policy import PolicyLine
+from dpdpca_owner.round_words import WHATEVER_RULE, RoundWords
 from dpdpca_owner.study_checks import OpenedStudy, is_participant
 from dpdpca_owner.summary import Summary
 from dpdpca_protocol.layout.blocks import BlockName
@@ -97,6 +98,7 @@ class ConsentSheet:
         judged: the lines of the owner's policy, checked against the study.
         spending: how much of the owner's budget the study would use.
         chain: the round compared with what was approved for its chain; None if the study is not a round.
+        misfit: why it does not fit the earlier rounds of its chain, so that this owner cannot join; or None.
     """
 
     study: OpenedStudy
@@ -106,6 +108,7 @@ class ConsentSheet:
     spending: Spending
     dry_run: DryRun | None = None
     chain: Chain | None = None
+    misfit: str | None = None
 
     @property
     def manifest(self) -> Manifest:
@@ -123,6 +126,8 @@ class ConsentSheet:
         stops = [f"This owner cannot join: {line.text}." for line in self.judged if not line.holds]
         if not is_participant(self.manifest, self.owner):
             stops.append("This owner cannot join: the study does not name it.")
+        if self.misfit is not None:
+            stops.append(f"This owner cannot join: {self.misfit}.")
         return Summary.of(self.manifest, self.sealed_bytes, compared, self.dry_run, stops)
 
     def sections(self) -> tuple[tuple[str, list[str]], ...]:
@@ -165,16 +170,21 @@ class ConsentSheet:
             held = f"the hidden numbers are {self._contents()}"
             listed = "the digests of the hidden numbers, the sealed key of the pads"
         return [
+            *([] if self._round is None else [self._round.released]),
             hidden,
             held,
             f"a signed statement that lists {listed} and this owner's public keys",
             "no record, no single value and no file leaves this machine",
         ]
 
+    @property
+    def _round(self) -> RoundWords | None:
+        return RoundWords.of(self.manifest)
+
     def _contents(self) -> str:
-        figures = self.manifest.figures
+        figures, own = self.manifest.figures, {} if self._round is None else self._round.contents
         names = [block.name for block in figures.blocks] or [*_MASKED_CONTENTS]
-        *first, last = (_CONTENTS[name] for name in names)
+        *first, last = (own.get(name) or _CONTENTS[name] for name in names)
         if figures.rules.of_pairs:
             first[0] = "the number of pairs of records"
         return f"{', '.join(first)} and {last}"
@@ -226,6 +236,8 @@ class ConsentSheet:
             " most e^ε, apart from δ. The number of records counts as public."
         )
         lines = [*self._of_chain(), promised]
+        if manifest.rules.is_wide:
+            lines.append(WHATEVER_RULE)
         lines.append(f"{manifest.release} release, noise drawn by the {manifest.noise_by}")
         if manifest.noise_by is NoiseBy.OWNERS:
             colluding = manifest.max_colluding
@@ -399,6 +411,8 @@ class ConsentSheet:
             )
         elif release.clips_records or BlockName.SUM in dict(manifest.blocks):
             rules.append(f"records are clipped to norm {norm}; the largest possible norm is √{d}")
+        if self._round is not None:
+            rules.append(self._round.cut)
         if manifest.clip_share:
             figures = manifest.figures
             cap = (figures.mechanism.setting.clip_bound << figures.clip_shift) ** 0.5 / figures.grid
@@ -474,6 +488,8 @@ class ConsentSheet:
             },
             "extends": None if manifest.extends is None else manifest.extends.hex(),
             "release": str(manifest.release),
+            "round": None if self._round is None else self._round.to_json(),
+            "misfit": self.misfit,
             "mechanism": manifest.mechanism,
             "calibration": manifest.calibration,
             "guarantee": str(figures.guarantee),

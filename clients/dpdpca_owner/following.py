@@ -9,34 +9,30 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
-from dpdpca_owner.accounts.approvals import first_round
+from dpdpca_owner.accounts.approvals import WHOLE, first_round
 from dpdpca_owner.actions import Desk, components, join, joined_at, prepare_join
 from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.inbox import share_state
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.reports import status
-from dpdpca_owner.study_checks import with_list
+from dpdpca_owner.study_checks import look_at, read_manifest, with_list
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, IntegrityError, PolicyError, UnavailableError
 from dpdpca_protocol.result.components import Components
 from dpdpca_protocol.study import TERMINAL_STATES, ShareState, StudyState
-from dpdpca_protocol.terms.feature_list import FeatureLists
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_protocol.wire.identifiers import StudyId
-from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_runtime.http.address import StudyAddress
 from dpdpca_runtime.http.client import ProxyClient
 
 LOOK_SECONDS = 10.0
 """How long to wait before the proxy is asked again."""
 
-_PASSING = frozenset({"busy", "stale-request", "study-closed"})
-"""Errors that are no UnavailableError and pass by themselves: another command has the lock, a clock is wrong
-and will be set, a study was closed in this moment."""
+_PASSING = frozenset({"busy", "no-components-yet", "stale-request", "study-closed"})
+"""Errors that are no UnavailableError and pass by themselves: another command has the lock, the components of a
+lift are not published yet, a clock is wrong and will be set, a study was closed in this moment."""
 
 FINAL = frozenset({"followed-study-ended", "share-withdrawn", "study-declined"})
 """Errors after which a study is no longer followed."""
@@ -133,13 +129,19 @@ class Follower:
         rounds = [each for each in known.values() if self._share(each) is ShareState.COMPLETE]
         if not rounds and self.address.study not in {each.study_id for each in waiting}:
             raise self._ended_error("it was closed before this owner had sent its share")
+        ended = self._state(max(rounds, key=_position)) if rounds else None
+        ended = ended if ended in _ENDED else None
         for manifest in sorted(rounds, key=_position, reverse=True):
             if self._state(manifest) == StudyState.PUBLISHED:
-                return self._fetch(StudyAddress(self.address.proxy, manifest.study_id))
+                address = StudyAddress(self.address.proxy, manifest.study_id)
+                if ended or not self._may_go_on(manifest):
+                    return self._fetch(address)
+                self._keep_meanwhile(address)
+                break
         if errors:
             raise errors[0]
-        if rounds and (state := self._state(max(rounds, key=_position))) in _ENDED:
-            raise self._ended_error(f"its last round is {state}")
+        if ended:
+            raise self._ended_error(f"its last round is {ended}")
         return None
 
     def _join_all(self, waiting: list[Manifest]) -> list[DpdpcaError]:
@@ -259,6 +261,20 @@ class Follower:
             self._ended[study] = state
         return self._ended[study]
 
+    def _may_go_on(self, manifest: Manifest) -> bool:
+        """Whether the scores of a lift may still come: a chain ends when all of its total is spent."""
+        if manifest.lift is None:
+            return False
+        chain = self.desk.home.approvals.chain(manifest, self.desk.home.ledger.read())
+        return chain is not None and chain.after < WHOLE
+
+    def _keep_meanwhile(self, address: StudyAddress) -> None:
+        """Keep the components of a lift while its scores are waited for."""
+        path = self.desk.home.study(address.study).components_path
+        if not path.exists():
+            self._fetch(address)
+            self.desk.say(f"the components of the lift are in {path}; their variances may still come")
+
     def _fetch(self, address: StudyAddress) -> Result:
         path = self.desk.home.study(address.study).components_path
         found, records = components(self.desk, address, path)
@@ -311,31 +327,6 @@ def share_at(home: OwnerHome, address: StudyAddress) -> ShareState:
 def is_passing(error: DpdpcaError) -> bool:
     """Whether the same act may succeed later although nobody does anything here."""
     return isinstance(error, UnavailableError) or error.slug in _PASSING
-
-
-def look_at(client: ProxyClient, home: OwnerHome, study: StudyId) -> Manifest | None:
-    """The manifest of somebody's study, like `read_manifest`, with the list of features that it may name.
-    None if there is no such list: a bad study must not hold up the others."""
-    encoded = client.manifest(study)
-    try:
-        with_list(encoded, home, client)
-    except UnavailableError:
-        raise
-    except DpdpcaError:
-        return None
-    return read_manifest(encoded, study, home.feature_lists)
-
-
-@lru_cache(maxsize=16)
-def read_manifest(encoded: bytes, study: StudyId, feature_lists: FeatureLists) -> Manifest | None:
-    """A manifest that its data user signed and whose digest is `study`, else None. It decides only whether a
-    study is looked at: `open_study` verifies the rest."""
-    with suppress(DpdpcaError):
-        statement = verify_statement("manifest", encoded)
-        manifest = parse_manifest(statement.body, feature_lists)
-        if statement.digest == study and statement.signer == manifest.user.ed25519:
-            return manifest
-    return None
 
 
 def _is_round(manifest: Manifest, terms: Manifest) -> bool:

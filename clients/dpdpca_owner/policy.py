@@ -90,7 +90,7 @@ delta = 1e-6
 # max_delta = 1e-6
 # month_epsilon = 1             # the most in a calendar month (UTC): the sum over all studies
 # month_delta = 2e-6
-# releases = ["pre-study", "joint", "pairs"]   # a chain needs all three
+# releases = ["pre-study", "joint", "pairs", "sketch", "lift", "scores"]   # a chain needs all of them
 # min_owners = 3
 # [[rule.user]]                 # a data user, by its key or by its words; repeat the table for each
 # name = "Institute"

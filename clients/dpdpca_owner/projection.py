@@ -62,7 +62,7 @@ def _check_terms(components: Components, manifest: Manifest) -> None:
         and np.array_equal(space.centre, agreed.centre)
         and np.array_equal(space.half_range, agreed.half_range)
         and (components.mean is not None) == (manifest.rules.has_mean)
-        and components.component_count <= len(agreed.names)
+        and components.component_count <= (manifest.columns or len(agreed.names))
         and components.count <= manifest.figures.most_counted
         # The proxy enforces min_records for a masked release only; other releases reveal the count later.
         and (not manifest.rules.is_masked or components.count >= manifest.min_records)
@@ -171,7 +171,7 @@ def project(
     schema = pa.schema([(name, pa.float64()) for name in names])
     count = 0
     with replacing(out) as file, _writer(file, out, schema) as write:
-        source = open_source(location, manifest.features)
+        source = open_source(location, manifest.features, out.parent)
         for columns in read_batches(source, manifest.features):
             rows = _encoded_rows(pick_columns(columns, manifest.features), manifest, count)
             scores = components.scores(rows)

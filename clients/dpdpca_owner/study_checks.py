@@ -2,21 +2,26 @@
 anything."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 
 from dpdpca_owner.blinding import check_blinding_keys
 from dpdpca_owner.home import Owner, OwnerHome
 from dpdpca_protocol.errors import (
     AuthenticationError,
+    DpdpcaError,
     MessageError,
     NotAllowedError,
     NotFoundError,
     PolicyError,
+    UnavailableError,
 )
 from dpdpca_protocol.messages.software import Software
 from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules
+from dpdpca_protocol.terms.feature_list import FeatureLists
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, parse_manifest
 from dpdpca_protocol.wire.identifiers import StudyId
@@ -184,6 +189,37 @@ def read_terms(encoded: bytes, address: StudyAddress, home: OwnerHome) -> Manife
     if manifest.proxy.ed25519 not in keys:
         raise wrong
     return manifest
+
+
+def look_at(client: ProxyClient, home: OwnerHome, study: StudyId) -> Manifest | None:
+    """The manifest of somebody's study, like `read_manifest`, with the list of features that it may name.
+    None if there is no such list: a bad study must not hold up the others."""
+    encoded = client.manifest(study)
+    try:
+        with_list(encoded, home, client)
+    except UnavailableError:
+        raise
+    except DpdpcaError:
+        return None
+    return read_manifest(encoded, study, home.feature_lists)
+
+
+def read_manifest(encoded: bytes, study: StudyId, feature_lists: FeatureLists) -> Manifest | None:
+    """A manifest that its data user signed and whose digest is `study`, else None. It decides only whether a
+    study is looked at: `open_study` verifies the rest."""
+    signed = read_signed(encoded, study, feature_lists)
+    return None if signed is None else signed.manifest
+
+
+@lru_cache(maxsize=16)
+def read_signed(encoded: bytes, study: StudyId, feature_lists: FeatureLists) -> SignedManifest | None:
+    """Like `read_manifest`, with the statement."""
+    with suppress(DpdpcaError):
+        statement = verify_statement("manifest", encoded)
+        manifest = parse_manifest(statement.body, feature_lists)
+        if statement.digest == study and statement.signer == manifest.user.ed25519:
+            return SignedManifest(manifest, statement, study)
+    return None
 
 
 def check_names(opened: OpenedStudy, home: OwnerHome, owner: Owner, client: ProxyClient) -> OpenedStudy:

@@ -3,6 +3,10 @@
 from typing import Final
 
 COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
+    "alleles-swapped": (
+        "A PLINK file has the alleles of a site in the other order than the study.",
+        "Add `--flip` to count the study's allele there.",
+    ),
     "already-initialised": (
         "The home folder already contains keys or a ledger.",
         "Use this folder, or name another with `--home`. If the key file is lost, restore it from a backup.",
@@ -193,6 +197,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Follow the [recovery instructions](../ledger.md).",
     ),
     "log-broken": ("An entry of a log does not follow the entry before it.", "Restore the newest backup."),
+    "missing-package": (
+        "A file needs a Python package that is not installed.",
+        "Install it: `pip install 'dpdpca[genotypes]'`.",
+    ),
     "network-home": (
         "The owner's home is on a network file system.",
         "Name a folder on a disk of this machine with `--home` or `DPDPCA_OWNER_HOME`.",
@@ -432,6 +440,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "The month of a rule has no room for another study, or the ledger was recovered in this month.",
         "Join the study yourself, or wait for the next month.",
     ),
+    "several-alleles": (
+        "A PLINK 2 file has a site with several alternative alleles.",
+        "Make a site of each allele, or leave such sites out: `plink2 --max-alleles 2`.",
+    ),
     "share-withdrawn": (
         "This owner has withdrawn its share of a study that was followed.",
         "To take part again, join that study while it is open.",
@@ -443,6 +455,12 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "source-differs": (
         "Another source of records is registered under this name.",
         "Choose another name, or remove the registered source first.",
+    ),
+    "strand-ambiguous": (
+        "A PLINK file has the alleles of a site in the other order than the study. They are A and T, or C and"
+        " G, so the strands may be swapped instead.",
+        "Set the reference alleles of the file (`plink2 --ref-from-fa`), or ask the data user for a study"
+        " without the site.",
     ),
     "study-cancelled": ("The proxy has cancelled the study.", "Read the reason, and start a new study."),
     "study-declined": (

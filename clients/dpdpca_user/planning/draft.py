@@ -223,8 +223,8 @@ def _consequences(body: Mapping[str, Any], feature_lists: FeatureLists) -> dict[
 
 def _rules(body: Mapping[str, Any]) -> ReleaseRules:
     """The rules of the release that a draft asks for."""
-    of = body.get("of")
-    return rules_of(ReleaseKind(body["release"]), SummedOver(of) if of in [*SummedOver] else None)
+    pairs = SummedOver.PAIRS if body.get("of") == SummedOver.PAIRS else None
+    return rules_of(ReleaseKind(body["release"]), pairs)
 
 
 def _needs_all_records(body: Mapping[str, Any]) -> bool:

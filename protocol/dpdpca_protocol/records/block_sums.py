@@ -164,6 +164,18 @@ def new_sums(figures: Figures, projection: Projection | None = None) -> Sums:
     return BlockSums(figures)
 
 
+def merge_sums(sums: Sums, other: Sums) -> None:
+    """Adds the sums over other records of the same study to `sums`."""
+    if (
+        (isinstance(sums, SecondMoments) and isinstance(other, SecondMoments))
+        or (isinstance(sums, BlockSums) and isinstance(other, BlockSums))
+        or (isinstance(sums, ProjectedSums) and isinstance(other, ProjectedSums))
+    ):
+        sums.merge(other)
+    else:
+        raise UsageError("bad-argument", "the two sums are of different kinds, so not of one study")
+
+
 def clipped_rows(figures: Figures) -> ClippedRows | None:
     """Empty sums of what clipping did, or None if the study does not ask for it."""
     bound = figures.mechanism.setting.clip_bound

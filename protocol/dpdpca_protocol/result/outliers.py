@@ -50,7 +50,7 @@ class OutlierScores:
             raise ConflictError(
                 "no-mean",
                 "this release has no mean, and outlier scores measure the distance from the mean",
-                "use a joint study",
+                "use a joint study, or scores of records after a lift",
             )
         trusted = components.trusted_count
         if not trusted:

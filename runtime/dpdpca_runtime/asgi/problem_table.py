@@ -134,7 +134,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "no-answer": ProblemKind(503, "the proxy does not answer in time", "try again later"),
     "no-chain": ProblemKind(403, "the draft cannot be the base of a chain", _CORRECT_DRAFT),
-    "no-components": ProblemKind(409, "a pre-study gives no components", "read the result of the pre-study"),
+    "no-components": ProblemKind(409, "this kind of round gives no components", "read its result"),
     "no-count": ProblemKind(409, "this study has no count challenge", "read the study's state"),
     "no-mean": ProblemKind(409, "the release has no mean", "use a joint study"),
     "no-such-chunk": ProblemKind(

@@ -134,7 +134,7 @@ def test_a_service_killed_between_list_and_manifest_goes_on(
         pass
 
     def send(client: Any, *args: Any) -> Any:
-        result = sending(client, *args)
+        sending(client, *args)
         raise Killed
 
     from dpdpca_runtime.http.client import ProxyClient
@@ -281,7 +281,9 @@ def test_a_table_may_have_all_texts_and_numbers_of_a_feature(tmp_path: Path) -> 
     from dpdpca_user.feature_files import list_from_table
 
     (tmp_path / "sites.csv").write_text(
-        'Name, lower,upper,centre,scale,unit,description\n"a, b",-1.50,2e1,,1,mm,"two\nlines"\n\nc,0,1,0.5,,,\n',
+        "Name, lower,upper,centre,scale,unit,description\n"
+        '"a, b",-1.50,2e1,,1,mm,"two\nlines"\n\n'
+        "c,0,1,0.5,,,\n",
     )
     features = read_feature_list(list_from_table(tmp_path / "sites.csv")[1])[1]
     assert [each.to_body() for each in features] == [
