@@ -327,7 +327,12 @@ MEMBERS: tuple[Member, ...] = (
         "the owners that may take part; if empty, any enrolled owner may",
         in_draft=[],
     ),
-    Member("features", _FEATURES, "the columns, in the order of the encoding, unless `feature_list` names them", _MUST),
+    Member(
+        "features",
+        _FEATURES,
+        "the columns, in the order of the encoding, unless `feature_list` names them",
+        _MUST,
+    ),
     Member(
         "missing",
         choice(("reject", "midpoint")),
