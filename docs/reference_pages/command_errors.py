@@ -61,6 +61,11 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Correct the setting or the file that the message names.",
     ),
     "bad-study": ("The text is not the id of a study.", "Copy the 64 hex digits that `study list` prints."),
+    "bad-features": (
+        "A table or a list of features cannot be used. The message names the line.",
+        "Correct the line. A table has the columns `name`, `lower` and `upper`, and perhaps `centre`, `scale`,"
+        " `unit` and `description`.",
+    ),
     "bad-why": (
         "The reason for declining a study cannot be shown to people.",
         "Give one line of plain text, at most 500 characters.",

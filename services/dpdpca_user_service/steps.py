@@ -38,7 +38,12 @@ from dpdpca_protocol.result.components import Components
 from dpdpca_protocol.result.publication import encode_components, parse_components
 from dpdpca_protocol.study import RELEASED_STATES, ShareState, StudyState
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, sign_manifest
+from dpdpca_protocol.terms.signed_manifest import (
+    SignedManifest,
+    named_list,
+    open_manifest,
+    sign_manifest,
+)
 from dpdpca_protocol.terms.terms import SuiteName
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES, RELEASE_LIMIT_BYTES
@@ -159,7 +164,7 @@ def _make_key(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
             draft = with_current_keys(draft, rotations)
     with _final():
         # Everything except the key is checked before seconds are spent on making one.
-        lint(draft, user, pinned.party, closes_at, settings.key_bits, participants)
+        lint(draft, user, pinned.party, closes_at, settings.key_bits, participants, service.feature_lists)
     with _timed(service, row, "key"):
         is_pads = suite_of_draft(draft) is SuiteName.PADS
         made = make_pads_key() if is_pads else service.study_keys.take(row.id)
@@ -171,6 +176,7 @@ def _make_key(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
             participants,
             made.public,
             closes_at=closes_at,
+            feature_lists=service.feature_lists,
         )
     statement = sign_manifest(manifest, service.key)
     study = manifest.study_id
@@ -191,10 +197,13 @@ def _post_manifest(service: UserService, row: StudyRow, proxy: ProxyClient) -> b
     manifest = service.store.need(row.id, "manifest")
     service.secret(row)  # before any owner encrypts with a key that this service does not have
     try:
+        _send_list(service, manifest, proxy)
         study = proxy.create_study(manifest)
-    except (AuthenticationError, UnavailableError):
+    except (AuthenticationError, IntegrityError, UnavailableError):
         raise
     except DpdpcaError as error:
+        if error.slug == "too-many-feature-lists":  # earlier lists go after a day
+            raise
         raise RefusedError(error) from error
     if study != row.study:
         raise RefusedError(
@@ -202,6 +211,21 @@ def _post_manifest(service: UserService, row: StudyRow, proxy: ProxyClient) -> b
         )
     service.store.move(row, Stage.OPEN, service.now())
     return True
+
+
+def _send_list(service: UserService, manifest: bytes, proxy: ProxyClient) -> None:
+    """Sends the list of features that a manifest names. The proxy must have it before the manifest."""
+    reference = named_list(verify_statement("manifest", manifest).body)
+    if reference is None:
+        return
+    if (content := service.feature_lists(reference.sha256)) is None:
+        raise IntegrityError(
+            "state-corrupt",
+            "the list of features that a study names is missing",
+            "send the list to this service again",
+            place=str(service.feature_lists.path(reference.sha256)),
+        )
+    proxy.put_feature_list(content)
 
 
 def _follow(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
@@ -380,6 +404,7 @@ def _fit(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
             verified.release.records,
             cohort_of(verified),
             in_clear,
+            service.feature_lists,
         )
     service.store.take_seconds(row, "decrypt", opened.decrypt_seconds)
     service.store.take_seconds(row, "fit", opened.fit_seconds)
@@ -437,7 +462,9 @@ def _read_pre_study(
     """Decrypts the numbers of a pre-study. They are its result."""
     body = signed.manifest.to_body()
     with _final(), service.traces.step("open"):
-        result, seconds = service.workers.call(open_pre_study, secret, body, chunks, cohort)
+        result, seconds = service.workers.call(
+            open_pre_study, secret, body, chunks, cohort, service.feature_lists
+        )
     service.store.take_seconds(row, "decrypt", seconds)
     service.store.move(
         row, Stage.FITTED, service.now(), model=json.dumps(result.to_json(), allow_nan=False).encode()
@@ -569,7 +596,11 @@ def _declines(service: UserService, row: StudyRow, facts: StudyFacts) -> dict[Pa
 
 
 def signed_manifest(service: UserService, row: StudyRow) -> SignedManifest:
-    return open_manifest(service.store.need(row.id, "manifest"), key_rules=service.key_rules)
+    return open_manifest(
+        service.store.need(row.id, "manifest"),
+        key_rules=service.key_rules,
+        feature_lists=service.feature_lists,
+    )
 
 
 def _verify(

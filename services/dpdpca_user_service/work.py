@@ -23,6 +23,7 @@ from dpdpca_protocol.release.release import answer_count, checked_blocks, flat_s
 from dpdpca_protocol.release.suite import Cohort, Suite
 from dpdpca_protocol.result.components import EncodedSpace, check_scatter, fit_components
 from dpdpca_protocol.result.publication import encode_components
+from dpdpca_protocol.terms.feature_list import FeatureLists, no_lists
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import KeyTerms, PadsKeyTerms, StudyKey
@@ -86,6 +87,7 @@ def open_release(
     records: int | None,
     cohort: Cohort,
     in_clear: bool,
+    feature_lists: FeatureLists = no_lists,
 ) -> FittedModel:
     """Decrypts a verified release, refuses one that honest records cannot give, and computes components.
 
@@ -97,6 +99,7 @@ def open_release(
         cohort: the shares that the release contains.
         in_clear: whether the components may be published in clear. If the proxy drew the noise, publication
             in clear needs a second draw of our own, and nothing leaves this process without it.
+        feature_lists: gives the list that the manifest may name.
 
     Raises:
         CryptographicError: the release does not decrypt to a symmetric matrix within its slots;
@@ -104,7 +107,7 @@ def open_release(
         PolicyError: `cohort-too-small`. In a joint study, N is known only after decryption.
     """
     begin = time.monotonic()
-    manifest = parse_manifest(manifest_body)
+    manifest = parse_manifest(manifest_body, feature_lists)
     suite, figures, owners = suite_of(manifest), manifest.figures, len(cohort.shares)
     d = figures.encoded_features
     if figures.rules.is_masked:
@@ -138,19 +141,23 @@ def open_release(
 
 
 def open_pre_study(
-    secret: bytes, manifest_body: dict[str, Any], chunks: list[bytes], cohort: Cohort
+    secret: bytes,
+    manifest_body: dict[str, Any],
+    chunks: list[bytes],
+    cohort: Cohort,
+    feature_lists: FeatureLists = no_lists,
 ) -> tuple[PreStudyResult, float]:
     """Decrypts the verified release of a pre-study. Returns its numbers and the seconds of this call.
 
     Args:
-        secret, manifest_body, chunks, cohort: like in `open_release`.
+        secret, manifest_body, chunks, cohort, feature_lists: like in `open_release`.
 
     Raises:
         CryptographicError: the release does not decrypt to numbers within their slots; `release-implausible`.
         PolicyError: `cohort-too-small`.
     """
     begin = time.monotonic()
-    manifest = parse_manifest(manifest_body)
+    manifest = parse_manifest(manifest_body, feature_lists)
     blocks = _open_blocks(suite_of(manifest), secret, manifest.figures, chunks, cohort)
     check_blocks(blocks.noised, blocks.figures)
     result = PreStudyResult.of(manifest, blocks.noised, len(cohort.shares))

@@ -86,6 +86,16 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "gateway": ProblemKind(
         503, "a server in front of the proxy does not pass the request on", "try again later"
     ),
+    "feature-list-differs": ProblemKind(
+        400,
+        "the list of features is not the one that is named",
+        "send or get the list again",
+    ),
+    "feature-list-missing": ProblemKind(
+        404,
+        "the list of features is not here",
+        "the data user sends the list before the manifest that names it",
+    ),
     "generation-mismatch": ProblemKind(
         409, "the proxy's state is older than its signed statements", _ASK_OPERATOR
     ),
@@ -214,6 +224,11 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         409,
         "the party has rotated its keys too often",
         "enrol with a new home; as an owner, also subtract what the old ledger shows from the new budget",
+    ),
+    "too-many-feature-lists": ProblemKind(
+        413,
+        "no study names the lists of features that the data user has sent",
+        "send their manifests, or wait a day",
     ),
     "too-many-versions": ProblemKind(
         409, "the owner has completed too many versions of its share", "keep the share as it is"
