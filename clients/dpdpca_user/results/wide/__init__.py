@@ -1,0 +1,1 @@
+"""Results of the releases for many features: sketch, lift and scores."""

@@ -1,0 +1,135 @@
+"""Makes the public rule of a lift from a sketch, and the bound on the records of a scores round.
+
+A lift turns each record z into a = cut(⌊(C·P₀z + o + 2¹⁵)/2¹⁶⌋), k whole numbers with Σa² ≤ 2²⁰. C whitens
+the directions of the sketch and makes a usual record twice as long as the cut allows, so that mostly the
+direction of a is left. The offset o takes the mean out. No guarantee depends on C or o.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isqrt, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdpca_protocol.errors import PolicyError
+from dpdpca_user.results.wide.sketch import SketchReading, check_seen
+
+LIFTED_BOUND = 2**20
+"""B ≥ Σa² of every record."""
+SCALE = 2**16
+"""One unit of a, in units of C·P₀z + o."""
+MOST_ENTRY = 2**40
+"""Entries of C are smaller than this."""
+MOST_REACH = 2**52
+"""C·P₀z + o is smaller than this, so that float64 is exact."""
+
+_CUT = 0.5
+"""c: the length at which a is cut, in units of its usual length."""
+_FLOOR = 0.7
+"""The least height that a column is whitened by, in units of the edge. Any value from 0.3 to 2.5 would do."""
+_ROOM = 3.0
+"""The bound on squared scores, in units of what the sketch lets expect."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiftRule:
+    """The members `matrix` and `offset` of a lift's manifest.
+
+    Attributes:
+        matrix: (k, m) C, whole numbers below 2⁴⁰ in size.
+        offset: (k,) o; all 0 in a lift of pairs.
+    """
+
+    matrix: NDArray[np.int64]
+    offset: tuple[int, ...]
+
+
+def lift_rule(reading: SketchReading, columns: int) -> LiftRule:
+    """C and o for the strongest directions of a sketch.
+
+    Args:
+        reading: of a sketch that shows a component.
+        columns: k.
+
+    Raises:
+        ConflictError: `nothing-in-the-sketch`.
+        PolicyError: `manifest-refused`, an entry of C reaches 2⁴⁰: the sketch varies too little.
+        UsageError: k is out of range.
+
+    Source: C = 2¹⁶·√B/(c√k)·(varⱼ/N)^(−½)·Uⱼᵀ, varⱼ = max(2θⱼ − xⱼ, 0.7e) + b, rounded, ties to even;
+        o = −C·ṽ/N rounded, computed exactly.
+    """
+    check_seen(reading)
+    reading.check_columns(columns)
+    directions = reading.directions[:columns]
+    held = np.full(columns, -np.inf)
+    k = min(columns, reading.seen_count)
+    held[:k] = reading.captured(columns)[:k]
+    # Σ y yᵀ over differences of pairs is twice their scatter
+    moments = (np.maximum(held, _FLOOR * reading.edge) + reading.bulk) * (2 if reading.of_pairs else 1)
+    spread = np.sqrt(moments / reading.count)
+    real = np.rint(SCALE * sqrt(LIFTED_BOUND) / (_CUT * sqrt(columns)) * directions / spread[:, None])
+    largest = float(np.abs(real).max())
+    if not largest < MOST_ENTRY:
+        raise PolicyError(
+            "manifest-refused",
+            f"the records vary so little that an entry of the lift's matrix would be {largest:.3g}, but entries"
+            f" are below {MOST_ENTRY:.3g}",
+            "use more fraction bits, or narrower bounds for the features",
+        )
+    matrix = real.astype(np.int64)
+    return LiftRule(matrix, _offset(matrix, reading))
+
+
+def _offset(matrix: NDArray[np.int64], reading: SketchReading) -> tuple[int, ...]:
+    if reading.of_pairs:
+        return (0,) * len(matrix)
+    sums = [Fraction(entry) for entry in reading.mean.tolist()]
+    return tuple(round(-sum(map(lambda c, v: c * v, row, sums), Fraction(0))) for row in matrix.tolist())
+
+
+def check_reach(squared_norms: Sequence[int], offset: Sequence[int], record_bound: int) -> None:
+    """Refuses a rule for which C·P₀z + o could reach 2⁵², in whole numbers.
+
+    Args:
+        squared_norms: (k,) Σᵢ Mⱼᵢ² over the features i, for each row j of M = C·P₀.
+        offset: (k,) o.
+        record_bound: K ≥ Σz² of every record, grid².
+
+    Raises:
+        PolicyError: `manifest-refused`.
+    """
+    most = record_bound * max(squared_norms)
+    room = MOST_REACH - max(map(abs, offset), default=0)
+    if room <= 0 or most >= room**2:
+        raise PolicyError(
+            "manifest-refused",
+            f"a number of a record could reach {isqrt(most) + MOST_REACH - room:.4g} in this lift, but numbers"
+            f" must be below {MOST_REACH:.4g}",
+            "use fewer fraction bits, or make the sketch again with more rows",
+        )
+
+
+def scores_norm(reading: SketchReading, columns: int, clip_norm: float, grid: int, d: int) -> float:
+    """r′, the bound on the norm of a record of scores, in scaled units.
+
+    Only the sketch and public numbers determine it, so that the manifest of the scores shows nothing of the
+    lift.
+
+    Args:
+        reading: of the sketch.
+        columns: k of the lift.
+        clip_norm: r of the chain's records or differences, in scaled units.
+        grid: q, grid units per scaled unit.
+        d: number of encoded features.
+
+    Source: three times the expected |Vz|², which is what the directions hold, plus 2r²/d for each of k
+        directions that are noise, plus the squared length that the mean has along them; never more than r,
+        since |Vz| ≤ |z|. Differences of pairs have twice the variance and no mean.
+    """
+    along = reading.directions[:columns] @ reading.mean
+    held = float(reading.captured(columns).sum()) / reading.degrees * (2 if reading.of_pairs else 1)
+    expected = (held + float(along @ along)) / (2 * grid**2) + 2 * columns * clip_norm**2 / d
+    return min(sqrt(_ROOM * expected), clip_norm)
