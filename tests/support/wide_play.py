@@ -76,7 +76,9 @@ class WidePlay:
     def sketch(self, m: int, rho: float, draws: int = 2) -> tuple[NoisyScatter, NoiseLaw]:
         self.matrix = sketch_matrix(self.seed, self.d, m)
         bound = 2 * self.record_bound
-        return self._released((cut_rows(z @ self.matrix.T, bound) for z in self._rows()), m, bound, rho, draws)
+        return self._released(
+            (cut_rows(z @ self.matrix.T, bound) for z in self._rows()), m, bound, rho, draws
+        )
 
     def lift(self, rule: LiftRule, rho: float) -> tuple[Floats, Floats, float]:
         """(d, k) L̃, (k, k) G̃ and t."""
@@ -122,9 +124,7 @@ class WidePlay:
         if self.of_pairs:
             return NoisyScatter(count, tuple(map(tuple, whole)), None, True), law
         sums = [int(each) for each in total + sqrt(on_sum) * self.source.standard_normal(m)]
-        scatter = tuple(
-            tuple(count * whole[i][j] - sums[i] * sums[j] for j in range(m)) for i in range(m)
-        )
+        scatter = tuple(tuple(count * whole[i][j] - sums[i] * sums[j] for j in range(m)) for i in range(m))
         return NoisyScatter(count, scatter, tuple(sums)), law
 
     def _symmetric(self, m: int, diagonal: float, off_diagonal: float) -> Floats:

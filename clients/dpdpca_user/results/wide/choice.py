@@ -143,7 +143,9 @@ class Choice:
         ]
         if not self.is_lift:
             return (*said, "so a full matrix comes next")
-        said.append("so a lift comes next" if self.is_possible else "the features are too many for a full matrix")
+        said.append(
+            "so a lift comes next" if self.is_possible else "the features are too many for a full matrix"
+        )
         if self.columns < self.asked:
             said.append(
                 f"{self.columns} columns are lifted instead of {self.asked}, because more would only share out"
@@ -188,9 +190,7 @@ def records_needed(share: float, columns: int, budget: Budget) -> int:
     return ceil(sqrt(factor * budget.features * columns / (budget.rho_lift * share)))
 
 
-def forecast_visibility(
-    spectrum: Sequence[float], d: int, rows: int, noise_energy: float
-) -> Visibility:
+def forecast_visibility(spectrum: Sequence[float], d: int, rows: int, noise_energy: float) -> Visibility:
     """What a sketch would show of components with these shares.
 
     Args:

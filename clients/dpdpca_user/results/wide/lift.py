@@ -8,6 +8,7 @@ features, so memory is about three times that of L.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import log, sqrt
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,13 @@ class LiftReading:
     signals: Floats
     overlaps: Floats
     lower_bounds: Floats | None
+
+    @classmethod
+    def of_directions(cls, vectors: Floats, singular_values: Floats, noise_scale: float) -> Self:
+        """A reading again from its directions and singular values, without lower bounds."""
+        d = vectors.shape[1]
+        signals, overlaps = _without_noise(singular_values, d, len(vectors), noise_scale)
+        return cls(vectors, singular_values, noise_scale, signals, overlaps, None)
 
     @property
     def edge(self) -> float:
@@ -100,7 +108,9 @@ def read_lift(values: Values, gram: Values, noise_scale: float) -> LiftReading:
     """
     d, k = values.shape
     if not 1 <= k <= d or gram.shape != (k, k):
-        raise UsageError("wrong-shape", f"a lift of {d} × {k} values does not fit sums of products {gram.shape}")
+        raise UsageError(
+            "wrong-shape", f"a lift of {d} × {k} values does not fit sums of products {gram.shape}"
+        )
     squares, right = np.linalg.eigh(_product(values))
     order = np.argsort(squares, kind="stable")[::-1]
     singular = np.sqrt(np.maximum(squares[order], 0))

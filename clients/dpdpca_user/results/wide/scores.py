@@ -57,7 +57,9 @@ def read_scores(noisy: NoisyScatter, law: NoiseLaw, trusted: int) -> ScoresReadi
     scatter = scatter_matrix(noisy)
     k = len(scatter)
     if trusted > k or (noisy.sum is not None and len(noisy.sum) != k):
-        raise UsageError("wrong-shape", f"scores of {k} columns do not fit their sums or {trusted} components")
+        raise UsageError(
+            "wrong-shape", f"scores of {k} columns do not fit their sums or {trusted} components"
+        )
     factor = 2 if noisy.of_pairs else 1
     rotation = np.eye(k)
     if trusted:
