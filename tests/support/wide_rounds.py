@@ -18,13 +18,20 @@ from dpdpca_user_service.store.studies import StudyRow
 Floats = NDArray[np.float64]
 
 
-def factor_records(count: int, d: int, spreads: Sequence[float], seed: int = 7) -> Floats:
-    """Records within ±1 that vary along a few directions, and a little everywhere; the mean is not 0."""
+def factor_records(
+    count: int, d: int, spreads: Sequence[float], seed: int = 7, offset: float = 0.02
+) -> Floats:
+    """Records within ±1 that vary along a few directions, and a little everywhere.
+
+    Args:
+        spreads: the standard deviations along these directions.
+        offset: how far the mean of a feature usually is from 0.
+    """
     rng = np.random.default_rng(seed)  # noqa: TID251  # data, not noise
     directions = np.linalg.qr(rng.normal(size=(d, len(spreads))))[0].T
     scores = rng.normal(size=(count, len(spreads))) * spreads
-    offset = rng.normal(size=d) * 0.02
-    return np.clip(scores @ directions + 0.01 * rng.normal(size=(count, d)) + offset, -1, 1)
+    mean = rng.normal(size=d) * offset
+    return np.clip(scores @ directions + 0.01 * rng.normal(size=(count, d)) + mean, -1, 1)
 
 
 def terms(d: int, **changes: Any) -> dict[str, Any]:
@@ -57,9 +64,7 @@ def deliver(study: OpenStudy, records: Floats, components: Floats | None = None)
         study.deliver(owner, share(study.manifest, part, components))
 
 
-def run_round(
-    user: UserWorld, records: Floats, components: Floats | None = None, **draft: Any
-) -> StudyRow:
+def run_round(user: UserWorld, records: Floats, components: Floats | None = None, **draft: Any) -> StudyRow:
     """A study from its draft to its result."""
     publish = draft.setdefault("publish", False)
     row = user.advance_to(user.create(**draft), Stage.OPEN)

@@ -34,7 +34,7 @@ SECONDS_PER_CIPHERTEXT = 0.0015
 SECONDS_PER_PADDED_VALUE = 5e-8
 """Measured time of padding, hashing and sealing one value on one core."""
 
-_CHAIN_MEMBERS = ("blocks", "rho_share", "pre_studies")
+_CHAIN_MEMBERS = ("blocks", "rho_share", "pre_studies", "of", "sketch", "lift", "scores")
 
 
 @dataclass(frozen=True, slots=True)

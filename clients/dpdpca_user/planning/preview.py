@@ -5,18 +5,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.fields import read_choice
 from dpdpca_user.planning.advice import advice, result_advice, sample_advice
-from dpdpca_user.planning.choice import NextRound, next_round
+from dpdpca_user.planning.choice import NextRound
 from dpdpca_user.planning.foresight import chain_outlook
 from dpdpca_user.planning.lint import plain_json
 from dpdpca_user.planning.placement import placements
 from dpdpca_user.planning.plan import RELEASES, Outlook, as_release, check_enough, close_components, outlook
 from dpdpca_user.planning.prestudy import PreStudyResult
-from dpdpca_user.planning.rounds import begin_chain, check_base, encoded_features, round_draft
+from dpdpca_user.planning.rounds import begin_chain, check_base, chosen_round, round_draft
 
 Complete = Callable[[Mapping[str, Any]], Manifest]
 """Returns the manifest that a draft would become, or raises the error with which parties would refuse it."""
@@ -184,7 +185,7 @@ def following_round(
         MessageError, PolicyError, UsageError: as `next_round`, or the round is not possible.
     """
     check_base(base)
-    chosen = next_round(results, encoded_features(base))
+    chosen = chosen_round(base, results, OS_RANDOMNESS)
     said = result_advice(results)
     if records is not None and results[-1].records != records:
         said.append(

@@ -221,7 +221,8 @@ def _bars_and_edge(components: Components) -> str:
         )
     return (
         "Bars: the variance that each component has, or a lower bound. The edge is that of the lift, as"
-        " the variance that a component needs to be above it: noise alone exceeds it in at most 1 of 100 releases."
+        " the variance that a component needs to be above it: noise alone exceeds it in at most 1 of 100"
+        " releases."
     )
 
 

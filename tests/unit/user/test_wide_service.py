@@ -135,7 +135,11 @@ def test_a_lift_that_does_not_fit_its_sketch_is_refused_before_it_is_created(
     user: UserWorld, records: Floats
 ) -> None:
     sketch = sketched(user, records)
-    for changes in ({"clip_norm": "1.4"}, {"sketch": SKETCH | {"seed": "ff" * 32}}, {"pre_studies": ["ab" * 32]}):
+    for changes in (
+        {"clip_norm": "1.4"},
+        {"sketch": SKETCH | {"seed": "ff" * 32}},
+        {"pre_studies": ["ab" * 32]},
+    ):
         with pytest.raises(PolicyError) as refused:
             user.create(**lift_draft(user, sketch, **changes))
         assert refused.value.slug == "wrong-round"
