@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from wide_rounds import Floats, deliver, factor_records, terms
 from dpdpca_protocol.result.components import LOWER_BOUND, VARIANCE
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_user.planning import wide, wide_chain
+from dpdpca_user.results.wide.choice import Choice, Visibility, choose_release, visibility
+from dpdpca_user.results.wide.sketch import SketchReading
 from dpdpca_user_service.chains import chain_facts, create_chain
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.store.chains import ChainRow, ChainState
 
-D, N = 60, 3000
+D, N = 60, 1500
 BASE: dict[str, Any] = {
     "title": "What varies together",
     "purpose": "A test.",
@@ -35,6 +38,7 @@ ROUNDS = ["pre-study", "sketch", "lift", "scores"]
 class WideWorld(UserWorld):
     """A service with a chain, and owners that join every study as soon as it is open."""
 
+    restarts = False
     records: Floats
     delivered: set[str]
 
@@ -49,8 +53,9 @@ class WideWorld(UserWorld):
         raise AssertionError("the chain did not end")
 
     def turn(self, chain: str) -> None:
-        """One turn of everybody, after a restart of the service."""
-        self.reopen()
+        """One turn of everybody."""
+        if self.restarts:
+            self.reopen()
         self.driver.advance_chain(self.service.chains.find(chain))
         for row in self.service.store.unfinished():
             self.driver.advance(row)
@@ -76,17 +81,24 @@ def user(world: ProxyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     made.service.close()
 
 
+def kinds(chain: ChainRow) -> list[str]:
+    """The releases of a chain's rounds; the norm study and the means count as one."""
+    return list(dict.fromkeys(each.release for each in chain.rounds))
+
+
 @pytest.fixture
 def only_lifts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wide_chain, "COMPARED_UP_TO", D - 1)
 
 
 def test_a_chain_for_many_features_ends_with_scores(user: WideWorld, only_lifts: None) -> None:
+    user.restarts = True
     chain = user.run_chain(RECORDS, BASE)
     facts = chain_facts(user.service, chain)
     assert chain.state is ChainState.DONE, chain.problem
-    assert [each["release"] for each in facts["rounds"]] == ROUNDS
-    assert [each["rho_share"] for each in facts["rounds"]] == pytest.approx([0.05, 0.2, 0.7, 0.05])
+    assert kinds(chain) == ROUNDS
+    shares = [each["rho_share"] for each in facts["rounds"]]
+    assert (shares[0], shares[-3], shares[-1]) == (0.05, 0.2, 0.05)
     assert sum(float(each.rho_share) for each in chain.rounds) == pytest.approx(1, abs=1e-12)
     model = user.service.model_of(chain.rounds[-1].row)
     assert model.components.variance_kind == VARIANCE
@@ -94,42 +106,55 @@ def test_a_chain_for_many_features_ends_with_scores(user: WideWorld, only_lifts:
     assert np.abs((model.components.vectors @ axes[:, ::-1][:, :2]) ** 2 - np.eye(2)).max() < 0.05
     assert model.components.captured == pytest.approx(values[::-1][:2], rel=0.15)
     # The lift is published, because the owners need it; nothing in a manifest comes from it.
-    assert user.row(chain.rounds[2].row).stage is Stage.PUBLISHED
+    assert user.row(chain.rounds[-2].row).stage is Stage.PUBLISHED
     assert not model.has_second_noise
 
 
+@pytest.mark.nightly
 def test_without_scores_the_lift_takes_what_is_left(user: WideWorld, only_lifts: None) -> None:
     chain = user.run_chain(RECORDS, BASE | {"scores": False}, publish=False)
     assert chain.state is ChainState.DONE, chain.problem
-    assert [each.release for each in chain.rounds] == ROUNDS[:-1]
-    assert chain.rounds[-1].rho_share == "0.75"
+    assert kinds(chain) == ROUNDS[:-1]
+    assert chain.rounds[-1].rho_share in ("0.75", "0.65", "0.55")
     assert user.row(chain.rounds[-1].row).stage is Stage.FITTED
     assert user.service.model_of(chain.rounds[-1].row).components.variance_kind == LOWER_BOUND
 
 
 def test_a_sketch_that_shows_nothing_ends_the_chain_before_the_lift(
-    user: WideWorld, only_lifts: None
+    user: WideWorld, only_lifts: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chain = user.run_chain(RECORDS * 0.02, BASE | {"epsilon": 0.5})
+    def of_nothing(reading: SketchReading) -> Visibility:
+        return visibility(replace(reading, seen_count=0, strengths=np.zeros(0)))
+
+    monkeypatch.setattr(wide_chain, "visibility", of_nothing)
+    chain = user.run_chain(RECORDS, BASE)
     assert chain.state is ChainState.FAILED
     assert chain.problem_slug == "nothing-in-the-sketch"
-    assert [each.release for each in chain.rounds] == ROUNDS[:2]
+    assert kinds(chain) == ROUNDS[:2]
 
 
-def test_a_full_matrix_follows_the_sketch_where_it_shows_more(user: WideWorld) -> None:
+def test_a_full_matrix_follows_the_sketch_where_it_shows_more(
+    user: WideWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def a_poor_lift(*given: Any) -> Choice:
+        return replace(choose_release(*given), lift=0.0)
+
+    monkeypatch.setattr(wide_chain, "choose_release", a_poor_lift)
     chain = user.run_chain(RECORDS, BASE)
     assert chain.state is ChainState.DONE, chain.problem
-    assert [each.release for each in chain.rounds][:2] == ROUNDS[:2]
+    assert kinds(chain)[:2] == ROUNDS[:2]
     assert chain.rounds[-1].release in ("joint", "pairs")
-    assert chain.rounds[-1].rho_share == "0.75"
+    assert chain.rounds[-1].rho_share in ("0.75", "0.65", "0.55")
 
 
+@pytest.mark.nightly
 def test_a_draft_that_names_its_release_gets_a_full_matrix(user: WideWorld) -> None:
     chain = user.run_chain(RECORDS, BASE | {"release": "joint"})
     assert [each.release for each in chain.rounds][0] == "pre-study"
     assert "sketch" not in [each.release for each in chain.rounds]
 
 
+@pytest.mark.nightly
 def test_a_mean_far_from_the_centre_is_measured_first(user: WideWorld, only_lifts: None) -> None:
     chain = user.run_chain(RECORDS + 0.1, BASE)
     assert chain.state is ChainState.DONE, chain.problem
@@ -141,6 +166,7 @@ def test_a_mean_far_from_the_centre_is_measured_first(user: WideWorld, only_lift
     assert model.components.variance_kind == VARIANCE
 
 
+@pytest.mark.nightly
 def test_nothing_changes_for_few_features(user: WideWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wide, "FULL_UP_TO", D)
     chain = user.run_chain(RECORDS, BASE)

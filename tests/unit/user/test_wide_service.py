@@ -21,7 +21,7 @@ from dpdpca_user_service.operations import model_facts, report_of, result_of
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.store.studies import StudyRow
 
-D, M, K, N = 60, 32, 2, 3000
+D, M, K, N = 60, 32, 2, 2000
 TERMS = terms(D)
 SKETCH: dict[str, Any] = {"rows": M, "seed": bytes(range(32)).hex()}
 
