@@ -44,8 +44,8 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             for a component below the noise. The noise is removed; `noisy_eigenvalues_` has the released
             values.
         explained_variance_kind_: "variance", or "lower bound" for a lift without scores.
-        explained_variance_deviation_: (k,) standard deviations of the noise in variances that scores show; None
-            for all other releases.
+        explained_variance_deviation_: (k,) standard deviations of the noise in variances that scores show;
+            None for all other releases.
         explained_variance_ratio_: `explained_variance_` divided by the released total variance.
         mean_: (d,) private mean in original units. This attribute is absent for a masked release, which has
             no mean. In a study with many features it is the centre of the manifest.

@@ -10,7 +10,6 @@ import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from fractions import Fraction
 from hashlib import sha256
 from typing import Any
 
@@ -35,8 +34,8 @@ from dpdpca_user.planning.rounds import (
     encoded_features,
     round_draft,
 )
-from dpdpca_user.planning.wide_chain import PublishedLift, WideWishes, scores_round
-from dpdpca_user_service.earlier_rounds import published_components
+from dpdpca_user.planning.wide_chain import WideWishes, scores_round
+from dpdpca_user_service.earlier_rounds import published_lift
 from dpdpca_user_service.operations import cancel_study, create_study, study_facts
 from dpdpca_user_service.participants import participants_facts, with_chosen_participants
 from dpdpca_user_service.service import UserService
@@ -257,15 +256,9 @@ def _has_scores(chain: ChainRow, chain_round: ChainRound) -> bool:
 
 
 def _scores(service: UserService, chain: ChainRow, lift: StudyRow) -> NextRound:
-    published = published_components(service, lift)
-    assert published is not None, "the study is published"
-    columns = int(chain.rounds[-1].draft["lift"]["columns"])
-    share = Fraction(chain.rounds[-1].rho_share)
-    return scores_round(
-        _results(service, chain),
-        encoded_features(chain.base),
-        PublishedLift(lift.known_study, share, columns, published),
-    )
+    published = published_lift(service, lift.id)
+    assert published is not None, "the last round is a lift"
+    return scores_round(_results(service, chain), encoded_features(chain.base), published)
 
 
 def _first(service: UserService, chain: ChainRow) -> NextRound:

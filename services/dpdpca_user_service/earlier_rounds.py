@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator
 
-from dpdpca_protocol.errors import IntegrityError, NotFoundError, PolicyError
+from dpdpca_protocol.errors import ConflictError, IntegrityError, NotFoundError, PolicyError
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import open_manifest
 from dpdpca_protocol.terms.wide_rules import check_rounds
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.signing import verify_statement
+from dpdpca_user.planning.wide_chain import PublishedLift
 from dpdpca_user_service.service import UserService
+from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.store.studies import StudyRow
 from dpdpca_user_service.work import EarlierRounds
 
@@ -37,6 +39,24 @@ def published_components(service: UserService, row: StudyRow) -> Digest | None:
     """The digest of the statement with which a study's components were published; None before."""
     published = service.store.blob(row.id, "published")
     return None if published is None else verify_statement("components", published).digest
+
+
+def published_lift(service: UserService, name: str) -> PublishedLift | None:
+    """The lift of this id; None for any other study.
+
+    Raises:
+        ConflictError: `not-ready`, the owners do not have its components yet.
+    """
+    row = service.store.find(name)
+    if row.release != ReleaseKind.LIFT:
+        return None
+    components = published_components(service, row)
+    if row.stage is not Stage.PUBLISHED or components is None:
+        raise ConflictError(
+            "not-ready", "the components of the lift are not published, but scores need them", "publish them"
+        )
+    manifest = _manifest(service, row)
+    return PublishedLift(row.known_study, manifest.rho_share, manifest.columns, components)
 
 
 def rounds_before(service: UserService, manifest: Manifest) -> EarlierRounds:

@@ -31,7 +31,8 @@ def factor_records(
     directions = np.linalg.qr(rng.normal(size=(d, len(spreads))))[0].T
     scores = rng.normal(size=(count, len(spreads))) * spreads
     mean = rng.normal(size=d) * offset
-    return np.clip(scores @ directions + 0.01 * rng.normal(size=(count, d)) + mean, -1, 1)
+    records: Floats = np.clip(scores @ directions + 0.01 * rng.normal(size=(count, d)) + mean, -1, 1)
+    return records
 
 
 def terms(d: int, **changes: Any) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def sketch_matrix(manifest: Manifest) -> SketchMatrix:
 
 
 def projection_of(
-    manifest: Manifest, components: Sequence[Sequence[float]] | None = None
+    manifest: Manifest, components: Sequence[Sequence[float]] | NDArray[np.floating] | None = None
 ) -> Projection | None:
     """The rule of a study that turns records into a few numbers; None for all other releases.
 

@@ -23,10 +23,11 @@ from dpdpca_user.results.wide.sketch import SketchReading
 
 @dataclass(frozen=True, slots=True)
 class FittedLift:
-    """The components of a lift, with or without scores, and how reliable they are."""
+    """The components of a lift, with or without scores, how reliable they are, and what the lift shows."""
 
     components: Components
     reliability: Reliability
+    reading: LiftReading
 
 
 def fit_lift(
@@ -53,7 +54,7 @@ def fit_lift(
     gram = _symmetric(released[BlockName.GRAM], k)
     lift, seen = read_lift(values, gram, lift_noise(figures, owners)), visibility(sketch)
     found = wide_components(sketch, seen, lift)
-    return _fitted(found, redraw(found, seen, lift, None, randomness), manifest, count)
+    return _fitted(found, redraw(found, seen, lift, None, randomness), lift, manifest, count)
 
 
 def fit_scores(
@@ -78,7 +79,7 @@ def fit_scores(
     seen, law = visibility(sketch), figures.law(noisy.count, owners)
     found = wide_components(sketch, seen, lift, read_scores(noisy, law, lift.trusted_count))
     noise = ScoresNoise.of(law, noisy.degrees, noisy.of_pairs)
-    return _fitted(found, redraw(found, seen, lift, noise, randomness), manifest, noisy.count)
+    return _fitted(found, redraw(found, seen, lift, noise, randomness), lift, manifest, noisy.count)
 
 
 def lift_noise(figures: Figures, owners: int) -> float:
@@ -94,7 +95,9 @@ def _symmetric(upper: Values, size: int) -> Floats:
     return matrix
 
 
-def _fitted(found: WideComponents, intervals: Intervals, manifest: Manifest, count: int) -> FittedLift:
+def _fitted(
+    found: WideComponents, intervals: Intervals, lift: LiftReading, manifest: Manifest, count: int
+) -> FittedLift:
     space = EncodedSpace.of(manifest)
     found = found.in_units(space.unit / manifest.figures.grid)
     k, d = found.vectors.shape
@@ -124,7 +127,7 @@ def _fitted(found: WideComponents, intervals: Intervals, manifest: Manifest, cou
             unseen_variance=found.unseen_variance,
         ),
     )
-    return FittedLift(components, _reliability(intervals, found))
+    return FittedLift(components, _reliability(intervals, found), lift)
 
 
 def _edges(found: WideComponents, variances: Floats) -> Floats:
