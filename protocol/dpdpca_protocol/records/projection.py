@@ -4,13 +4,12 @@ All results are exact. A product in float64 is exact here because every partial 
 product of parts of two vectors whose lengths the terms of the study bound.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dpdpca_protocol.errors import CryptographicError, UsageError
 from dpdpca_protocol.records.encoding import Integers
@@ -111,9 +110,7 @@ def sketch_matrix(manifest: Manifest) -> SketchMatrix:
     return SketchMatrix.of(manifest.sketch.seed, manifest.encoded_features, manifest.sketch.rows)
 
 
-def projection_of(
-    manifest: Manifest, components: Sequence[Sequence[float]] | NDArray[np.floating] | None = None
-) -> Projection | None:
+def projection_of(manifest: Manifest, components: ArrayLike | None = None) -> Projection | None:
     """The rule of a study that turns records into a few numbers; None for all other releases.
 
     Args:

@@ -73,8 +73,8 @@ class Budget:
         rho_full: ρ of a full matrix in its place, which also gets what the scores would have spent.
         draws: variance of all noise that the result contains, in units of one draw: 1, or 2 with a second
             draw for a result in clear; if owners draw, the size of the cohort divided by the assured shares.
-        length: the bound K on a squared row, divided by its mean about the rows' mean; 1 if all rows have the
-            length of the clip norm and the centre is the mean.
+        length: the bound K on a squared row, divided by the mean square of rows about their mean; 1 if all rows
+            have the length of the clip norm, and the centre is the mean.
     """
 
     features: int
@@ -86,10 +86,13 @@ class Budget:
     length: float = 1.0
 
 
-def length_of(reading: SketchReading, record_bound: int) -> float:
-    """`Budget.length`, from K ≥ Σz² of each record or difference and the total variance of the sketch."""
-    mean_square = reading.total_variance * (2 if reading.of_pairs else 1)
-    return max(record_bound / mean_square, 1.0)
+def length_of(reading: SketchReading) -> float:
+    """`Budget.length`: the mean square of the rows of a sketch about the centre, divided by that about their mean.
+
+    The bound itself is no measure of it, since a sketch cuts the rows that it stretches, and its trace is up to
+    a fifth too small. Both mean squares are cut alike.
+    """
+    return 1 + reading.count * reading.mean_square / reading.trace
 
 
 def lift_share(seen: Visibility, columns: int, budget: Budget) -> float:

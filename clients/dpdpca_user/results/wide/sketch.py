@@ -39,6 +39,7 @@ class SketchReading:
         half_width: R, half the width of the bulk: noise and mixed features together.
         noise_energy: m·v, with v the known variance of the noise off the diagonal of S̃; all draws.
         mean: (m,) ṽ/N in grid units; 0 for pairs.
+        mean_square: |Σy/N|² without what noise adds to it.
         directions: (w, m) orthonormal rows Uⱼᵀ, strongest first; w is min(m, 100).
         heights: (w,) xⱼ = lⱼ − b.
         widths: (w,) Rⱼ; above R along the mean, where the noise of the sum adds to that of the matrix.
@@ -54,6 +55,7 @@ class SketchReading:
     half_width: float
     noise_energy: float
     mean: Floats
+    mean_square: float
     directions: Floats
     heights: Floats
     widths: Floats
@@ -164,6 +166,7 @@ def read_sketch(noisy: NoisyScatter, law: NoiseLaw) -> SketchReading:
         half_width=half_width,
         noise_energy=m * float(law.off_diagonal) / factor**2 + on_sum * square,
         mean=mean,
+        mean_square=max(square - m * on_sum / noisy.count**2, 0.0),
         directions=directions,
         heights=heights,
         widths=widths,
