@@ -166,6 +166,7 @@ class SketchBody(Body):
     bulk: float = Field(description="The median eigenvalue.")
     half_width: float = Field(description="Half the width of the bulk of eigenvalues.")
     noise_energy: float
+    mean_square: float = Field(description="Of the mean, without its noise.")
     mean: Vector
     directions: Matrix
     heights: Vector = Field(description="The eigenvalues above the bulk.")

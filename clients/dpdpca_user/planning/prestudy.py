@@ -88,7 +88,7 @@ class NoisySum:
 
 _SEED_BYTES = 32
 _ARRAYS = ("mean", "directions", "heights", "widths", "strengths")
-_NUMBERS = ("trace", "bulk", "half_width", "noise_energy", "trace_noise")
+_NUMBERS = ("trace", "bulk", "half_width", "noise_energy", "trace_noise", "mean_square")
 
 
 @dataclass(frozen=True, slots=True)

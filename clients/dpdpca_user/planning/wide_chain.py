@@ -15,7 +15,7 @@ from typing import Any, Self
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.study import ReleaseKind, SummedOver
-from dpdpca_protocol.terms.terms import NoiseBy, record_bound
+from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.terms.wide import LEAST_ROWS, MOST_COLUMNS, MOST_ROWS, SEED_BYTES
 from dpdpca_protocol.wire.fields import check_members, decimal_text, malformed, read_integer
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
@@ -197,7 +197,6 @@ def _after_sketch(results: Sequence[PreStudyResult], d: int, wishes: WideWishes)
     of_scores = SCORES_PART if wishes.scores else Fraction(0)
     if left <= of_scores:
         raise UsageError("not-a-chain", "the earlier rounds have left nothing for a lift", "start again")
-    bound = record_bound(sketch.clip_norm, sketch.fraction_bits)
     by_owners = last.noise_by is NoiseBy.OWNERS
     budget = Budget(
         features=d,
@@ -206,7 +205,7 @@ def _after_sketch(results: Sequence[PreStudyResult], d: int, wishes: WideWishes)
         rho_lift=float(left - of_scores) * last.rho_total,
         rho_full=float(left) * last.rho_total,
         draws=last.noise_draws if by_owners else 1.0 + wishes.of_in_clear,
-        length=length_of(reading, bound),
+        length=length_of(reading),
     )
     choice = choose_release(visibility(reading), min(wishes.columns, d), budget, d <= COMPARED_UP_TO)
     if not choice.is_lift:

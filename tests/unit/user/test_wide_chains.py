@@ -1,4 +1,4 @@
-"""Chains for many features at the data user's service. The limit of "many" is lowered, so that they are fast."""
+"""Chains for many features at the data user's service. What counts as many is lowered, so that they are fast."""
 
 import json
 from collections.abc import Iterator
@@ -150,7 +150,7 @@ def test_a_full_matrix_follows_the_sketch_where_it_shows_more(
 @pytest.mark.nightly
 def test_a_draft_that_names_its_release_gets_a_full_matrix(user: WideWorld) -> None:
     chain = user.run_chain(RECORDS, BASE | {"release": "joint"})
-    assert [each.release for each in chain.rounds][0] == "pre-study"
+    assert chain.rounds[0].release == "pre-study"
     assert "sketch" not in [each.release for each in chain.rounds]
 
 
