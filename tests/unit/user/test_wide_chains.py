@@ -1,4 +1,4 @@
-"""Chains for many features at the data user's service. What counts as many is lowered, so that they are fast."""
+"""Chains for many features at the data user's service. What counts as many is lowered: the tests are fast."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Whole chains for many features in this process: without noise as numpy says, with noise as the seed says."""
+"""Whole chains for many features in this process: without noise as numpy says, with noise by its seed."""
 
 from datetime import UTC, datetime
 from typing import Any
