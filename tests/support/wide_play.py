@@ -134,21 +134,25 @@ class WidePlay:
 
 @dataclass
 class NormalPlay(WidePlay):
-    """Records of normal components, of which only y is drawn: of z the sums need no more than its law given y.
+    """Records of normal components, of which only y is drawn: the sums need no more of z than its law given y.
 
     Attributes:
-        variances: (d,) of the components in grid² units. P₀ is turned to them, so that they are no features.
+        variances: (d,) of the components in grid² units. P₀ is turned to them, so that they are no features;
+            where they are all equal, that changes nothing.
         count: N.
+        is_turned: whether P₀ is turned.
     """
 
     variances: Floats = field(default_factory=lambda: np.zeros(0))
     count: int = 0
+    is_turned: bool = True
     sketched: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     towards: Floats = field(default_factory=lambda: np.zeros((0, 0)))
 
     def sketch(self, m: int, rho: float, draws: int = 2) -> tuple[NoisyScatter, NoiseLaw]:
-        turn = np.linalg.qr(self.source.standard_normal((self.d, self.d)))[0]
-        self.matrix = sketch_matrix(self.seed, self.d, m) @ turn
+        self.matrix = sketch_matrix(self.seed, self.d, m)
+        if self.is_turned:
+            self.matrix = self.matrix @ np.linalg.qr(self.source.standard_normal((self.d, self.d)))[0]
         spread = (self.matrix * self.variances) @ self.matrix.T
         values, vectors = np.linalg.eigh(spread)  # a row without entries has none
         root = vectors * np.sqrt(np.maximum(values, 0))
@@ -184,3 +188,10 @@ class NormalPlay(WidePlay):
             self.d, sqrt(2 * self.count), sqrt(self.count)
         )
         return root[:, None] * sampled * root + self._symmetric(self.d, t, t / sqrt(2))
+
+
+class Silence:
+    """A source of noise that draws nothing but zeros."""
+
+    def standard_normal(self, shape: int | tuple[int, ...]) -> Floats:
+        return np.zeros(shape)

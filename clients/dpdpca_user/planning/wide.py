@@ -101,8 +101,8 @@ class SketchNoise:
         records: expected number of records in all.
         rho: ρ of the sketch.
         of_pairs: whether differences of pairs are summed.
-        draws: variance of all its noise in units of one draw: 2 if the proxy draws, since the data user adds its
-            own; if owners draw, the size of the cohort divided by the assured shares.
+        draws: variance of all its noise in units of one draw: 2 if the proxy draws, since the data user adds
+            its own; if owners draw, the size of the cohort divided by the assured shares.
     """
 
     records: int
@@ -112,7 +112,7 @@ class SketchNoise:
 
     @property
     def entry(self) -> float:
-        """The deviation of an entry off the diagonal, as a share of the trace of records whose length is r."""
+        """The deviation of an entry off the diagonal, as a share of the trace if all records have length r."""
         if self.of_pairs:
             return sqrt(self.draws / (2 * self.rho)) / max(self.records // 2, 1)
         return _WEIGHT * sqrt(self.draws / (2 * self.rho)) / self.records

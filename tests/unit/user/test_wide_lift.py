@@ -197,6 +197,7 @@ def sketch_with(seen: int, shares: Floats) -> tuple[SketchReading, Visibility]:
         trace=trace,
         bulk=1.0,
         half_width=0.02 * trace,
+        edge=0.02 * trace,
         noise_energy=0.0,
         mean=np.zeros(64),
         mean_square=0.0,
@@ -280,7 +281,7 @@ def test_the_share_is_an_estimate_up_to_the_last_component_and_then_a_bound() ->
     assert made.variances is not None
     best = (made.variances[:3] / made.overlaps[:3]).sum()
     assert made.captured_share(3) == (pytest.approx(375 / best), True)
-    unseen = 0.02 * (1 + 64 ** (-2 / 3)) * 1000
+    unseen = 0.02 * 1000
     assert made.unseen_variance == pytest.approx(unseen)
     assert made.captured_share(5) == (pytest.approx(392 / (best + 2 * unseen)), False)
     with pytest.raises(UsageError):

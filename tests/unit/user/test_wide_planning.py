@@ -1,4 +1,4 @@
-"""How a chain for many features is planned: its parts, the rows of its sketch, and what a spectrum forecasts."""
+"""How a chain for many features is planned: parts of ρ, rows of its sketch, and what a spectrum forecasts."""
 
 from fractions import Fraction
 from math import sqrt

@@ -1,4 +1,4 @@
-"""What is read from a sketch, and what is made of it: the rule of the lift, the bound of the scores, the choice.
+"""What is read from a sketch, and what is made of it: the rule of a lift, the bound of scores, the choice.
 
 Made-up sketches have exact integers, and formulas are computed again here in another way.
 """
@@ -25,7 +25,7 @@ from dpdpca_user.results.wide.choice import (
     visibility,
 )
 from dpdpca_user.results.wide.rule import LIFTED_BOUND, check_reach, lift_rule, scores_norm
-from dpdpca_user.results.wide.sketch import SketchReading, check_seen, read_sketch
+from dpdpca_user.results.wide.sketch import SketchReading, bulk_end, check_seen, read_sketch
 
 M, COUNT = 64, 5000
 SPIKES = (60.0, 25.0, 12.0)
@@ -74,7 +74,9 @@ def test_a_reading_has_the_figures_of_its_spectrum(reading: SketchReading) -> No
     values = np.linalg.eigvalsh(np.rint(scatter))[::-1]
     assert reading.bulk == pytest.approx((values[31] + values[32]) / 2, rel=1e-12)
     assert reading.half_width == pytest.approx(2e6, rel=0.15)
-    assert reading.edge == pytest.approx(reading.half_width * (1 + 64 ** (-2 / 3)))
+    assert reading.edge == pytest.approx(
+        bulk_end(reading.bulk, reading.half_width, 0.36e12) * (1 + 64 ** (-2 / 3))
+    )
     assert reading.seen_count == 3
     for theta, x in zip(reading.strengths, reading.heights, strict=False):
         assert theta + reading.half_width**2 / (4 * theta) == pytest.approx(x, rel=1e-12)
@@ -84,6 +86,20 @@ def test_a_reading_has_the_figures_of_its_spectrum(reading: SketchReading) -> No
     assert overlaps == pytest.approx(1 - 1 / np.array(SPIKES) ** 2, abs=0.01)
     assert reading.trace == pytest.approx(np.trace(np.rint(scatter)), rel=1e-12)
     assert reading.total_variance == pytest.approx(np.trace(scatter) / 2 / (COUNT - 1), rel=1e-6)
+
+
+def test_the_end_of_a_bulk_is_that_of_random_matrices() -> None:
+    """Of noise alone a half circle; of mixed features alone the law of Marchenko and Pastur."""
+    assert bulk_end(5.0, 2.0, 1.0) == 2.0
+    assert bulk_end(5.0, 2.0, 7.0) == 2.0
+    assert bulk_end(-1.0, 2.0, 0.5) == 2.0
+    ratio = 0.25
+    assert bulk_end(1.0, 2 * sqrt(ratio), 0.0) == pytest.approx((1 + sqrt(ratio)) ** 2 - 1, rel=1e-5)
+    source = np.random.default_rng(2)  # noqa: TID251
+    m, d, noise = 400, 1600, 0.2
+    mixing = source.standard_normal((m, d)) / sqrt(d)
+    values = np.linalg.eigvalsh(mixing @ mixing.T + noise_of(sqrt(noise / m), m, 3))
+    assert bulk_end(1.0, 2 * sqrt(m / d + noise), noise) == pytest.approx(values[-1] - 1, rel=0.03)
 
 
 def test_a_mean_is_taken_out_in_exact_numbers() -> None:
@@ -144,11 +160,10 @@ def test_a_sketch_must_have_rows_and_sums_that_match() -> None:
 @pytest.mark.parametrize("columns", [1, 3, 7])
 def test_the_rule_of_a_lift_is_the_formula(reading: SketchReading, columns: int) -> None:
     made = lift_rule(reading, columns)
-    edge = reading.half_width * (1 + M ** (-2 / 3))
     for j in range(columns):
         theta = reading.strengths[j] if j < 3 else 0.0
         height = 2 * theta - reading.heights[j] if j < 3 else -1.0
-        variance = (max(height, 0.7 * edge) + reading.bulk) / COUNT
+        variance = (max(height, 0.7 * reading.edge) + reading.bulk) / COUNT
         for i in range(M):
             real = 2**16 * 2**10 / (0.5 * sqrt(columns)) / sqrt(variance) * reading.directions[j, i]
             assert abs(int(made.matrix[j, i]) - real) <= 0.5 + 1e-12 * abs(real)
@@ -178,7 +193,7 @@ def test_a_rule_with_too_large_entries_is_refused() -> None:
     scatter, _ = spiked(scale=1e7)  # N·S̃ of variances of about 10⁻¹⁰
     whole = tuple(tuple(round(each) for each in row) for row in scatter)
     read = read_sketch(NoisyScatter(10**9, whole, (0,) * M), NOISELESS)
-    with pytest.raises(PolicyError, match="below 1.1e\\+12") as caught:
+    with pytest.raises(PolicyError, match=r"below 1.1e\+12") as caught:
         lift_rule(read, 3)
     assert caught.value.slug == "manifest-refused"
 

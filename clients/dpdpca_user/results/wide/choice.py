@@ -12,7 +12,7 @@ import numpy as np
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.result.components import Floats, finite_size_factor
-from dpdpca_user.results.wide.sketch import SketchReading, check_seen
+from dpdpca_user.results.wide.sketch import SketchReading, bulk_end, check_seen
 
 _LEAST_KEPT = 0.1
 _LEAST_HEIGHT = 0.75
@@ -73,8 +73,8 @@ class Budget:
         rho_full: ρ of a full matrix in its place, which also gets what the scores would have spent.
         draws: variance of all noise that the result contains, in units of one draw: 1, or 2 with a second
             draw for a result in clear; if owners draw, the size of the cohort divided by the assured shares.
-        length: the bound K on a squared row, divided by the mean square of rows about their mean; 1 if all rows
-            have the length of the clip norm, and the centre is the mean.
+        length: the bound K on a squared row, divided by the mean square of rows about their mean; 1 if all
+            rows have the length of the clip norm, and the centre is the mean.
     """
 
     features: int
@@ -87,10 +87,10 @@ class Budget:
 
 
 def length_of(reading: SketchReading) -> float:
-    """`Budget.length`: the mean square of the rows of a sketch about the centre, divided by that about their mean.
+    """`Budget.length`: the mean square of rows about the centre, divided by that about their mean.
 
-    The bound itself is no measure of it, since a sketch cuts the rows that it stretches, and its trace is up to
-    a fifth too small. Both mean squares are cut alike.
+    The bound itself is no measure of it, since a sketch cuts the rows that it stretches, and its trace is up
+    to a fifth too small. Both mean squares are cut alike.
     """
     return 1 + reading.count * reading.mean_square / reading.trace
 
@@ -151,8 +151,8 @@ class Choice:
         )
         if self.columns < self.asked:
             said.append(
-                f"{self.columns} columns are lifted instead of {self.asked}, because more would only share out"
-                " the same budget among weaker components"
+                f"{self.columns} columns are lifted instead of {self.asked}, because more would only"
+                " share out the same budget among weaker components"
             )
         return tuple(said)
 
@@ -211,7 +211,8 @@ def forecast_visibility(spectrum: Sequence[float], d: int, rows: int, noise_ener
     while True:
         mixed = (float((shares[seen:] ** 2).sum()) + rest) / rows
         half_width = 2 * sqrt(mixed + noise_energy)
-        edge = half_width * finite_size_factor(rows)
+        bulk = max(1 - float(shares[:seen].sum()), 0.0) / rows
+        edge = bulk_end(bulk, half_width, noise_energy) * finite_size_factor(rows)
         heights = shares + half_width**2 / 4 / shares
         above = int(np.argmin(np.append((heights > edge) & (shares > half_width / 2), False)))
         if above <= seen:

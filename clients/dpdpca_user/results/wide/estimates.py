@@ -131,8 +131,8 @@ def wide_components(
         lift: what the lift shows.
         scores: of exactly the directions of `lift`; None if the chain has no scores.
 
-    Source: a turn E of directions with squared cosines c has the squared cosines (Σᵢ Eⱼᵢ²√cᵢ)². A lift without
-        noise has the overlaps of `Visibility` with the true components, and both are multiplied.
+    Source: a turn E of directions with squared cosines c has the squared cosines (Σᵢ Eⱼᵢ²√cᵢ)². A lift
+        without noise has the overlaps of `Visibility` with the true components, and both are multiplied.
     """
     vectors, k = lift.vectors, len(lift.vectors)
     trusted = min(lift.trusted_count, seen.seen_count)

@@ -19,8 +19,8 @@ from dpdpca_protocol.result.components import Floats, settle_signs
 FALSE_ALARM = 0.01
 """How often noise alone passes the edge, at most."""
 GRAM_NOT_POSITIVE = (
-    "The sums of products of the lifted numbers are not positive definite, so this release gives no variances."
-    " Its components do not depend on them."
+    "The sums of products of the lifted numbers are not positive definite, so this release gives no"
+    " variances. Its components do not depend on them."
 )
 
 _BLOCK = 2**20
@@ -62,8 +62,8 @@ class LiftReading:
     def edge(self) -> float:
         """t(√d + √k + √(2 ln 100)): noise alone passes it in at most one of 100 releases.
 
-        Source: the mean of the largest singular value is at most t(√d + √k), and a normal deviate's tail bounds
-            what it exceeds its mean by.
+        Source: the mean of the largest singular value is at most t(√d + √k), and a normal deviate's tail
+            bounds what it exceeds its mean by.
         """
         k, d = self.vectors.shape
         return self.noise_scale * (sqrt(d) + sqrt(k) + sqrt(-2 * log(FALSE_ALARM)))
@@ -173,8 +173,8 @@ def _left(values: Values, right: Floats) -> Floats:
 
 
 def _orthonormal(vectors: Floats) -> Floats:
-    """The nearest orthonormal rows to rows that are nearly orthonormal. A product of squares loses half of the
-    digits where singular values differ much, and this gets them back."""
+    """The nearest orthonormal rows to rows that are nearly orthonormal. A product of squares loses half of
+    the digits where singular values differ much, and this gets them back."""
     squares, turn = np.linalg.eigh(vectors @ vectors.T)
     nearest: Floats = (turn / np.sqrt(squares)) @ turn.T
     for start in range(0, vectors.shape[1], _BLOCK // len(vectors) + 1):
