@@ -66,6 +66,7 @@ from dpdpca_user.evidence import (
 from dpdpca_user.planning.draft import complete_draft, is_blinded_draft, suite_of_draft
 from dpdpca_user.planning.lint import as_enrolled, closing_time, lint, parse_draft
 from dpdpca_user.results.model import Model
+from dpdpca_user_service.earlier_rounds import rounds_before
 from dpdpca_user_service.participants import enrolled_owners, names_replaced_key, with_current_keys
 from dpdpca_user_service.provenance import provenance_of
 from dpdpca_user_service.service import UserService
@@ -77,6 +78,7 @@ from dpdpca_user_service.work import (
     open_count,
     open_pre_study,
     open_release,
+    open_wide,
 )
 
 MOST_OWNERS_TOLD = 2000
@@ -395,17 +397,25 @@ def _fit(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     if not signed.manifest.release.has_components:
         return _read_pre_study(service, row, signed, secret, chunks, cohort_of(verified))
     in_clear = row.in_clear or signed.manifest.needs_second_noise
+    body, cohort = signed.manifest.to_body(), cohort_of(verified)
+    before = rounds_before(service, signed.manifest) if signed.manifest.rules.is_wide else None
     with service.traces.step("open"), _final():
-        opened: FittedModel = service.workers.call(
-            open_release,
-            secret,
-            signed.manifest.to_body(),
-            chunks,
-            verified.release.records,
-            cohort_of(verified),
-            in_clear,
-            service.feature_lists,
-        )
+        opened: FittedModel
+        if before is not None:
+            opened = service.workers.call(
+                open_wide, secret, body, chunks, cohort, in_clear, before, service.feature_lists
+            )
+        else:
+            opened = service.workers.call(
+                open_release,
+                secret,
+                body,
+                chunks,
+                verified.release.records,
+                cohort,
+                in_clear,
+                service.feature_lists,
+            )
     service.store.take_seconds(row, "decrypt", opened.decrypt_seconds)
     service.store.take_seconds(row, "fit", opened.fit_seconds)
     seconds = service.store.find(row.id).seconds
@@ -459,7 +469,7 @@ def _read_pre_study(
     chunks: list[bytes],
     cohort: Cohort,
 ) -> bool:
-    """Decrypts the numbers of a pre-study. They are its result."""
+    """Decrypts the numbers of a pre-study or a sketch. They are its result."""
     body = signed.manifest.to_body()
     with _final(), service.traces.step("open"):
         result, seconds = service.workers.call(

@@ -39,7 +39,6 @@ _FEATURES_A_ROW = 4
 _EDGE = 0.01025
 _FAINT = 0.5
 _MARGIN = 0.02
-_LONG, _FAR = 1.05, 1.2
 _WEIGHT = 1 + GOOD_CENTRE_WEIGHT / 2
 _MEANS = 2
 
@@ -92,17 +91,6 @@ def parts(with_means: bool, with_scores: bool = True) -> Parts:
     scores = SCORES_PART if with_scores else Fraction(0)
     lift = 1 - NORMS_PART - _MEANS * mean - SKETCH_PART - scores
     return Parts(NORMS_PART, mean, SKETCH_PART, lift, scores)
-
-
-def wants_means(rule_wants: bool, longest: float, middle: float) -> bool:
-    """Whether a chain measures the mean before its sketch.
-
-    Args:
-        rule_wants: whether the rule of narrower chains would choose mean studies.
-        longest: the 90 % point of the norms of records about the public centre.
-        middle: the median of |y|/√2 over differences of pairs.
-    """
-    return rule_wants and _LONG * longest > _FAR * middle
 
 
 @dataclass(frozen=True, slots=True)

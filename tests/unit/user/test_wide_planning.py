@@ -17,7 +17,6 @@ from dpdpca_user.planning.wide import (
     parts,
     route,
     sketch_rows,
-    wants_means,
 )
 
 GENOTYPES = (0.0852, 0.0419, 0.0127, 0.0093, 0.0020, 0.0017)
@@ -55,12 +54,6 @@ def test_parts_add_up_to_1_exactly(with_means: bool, with_scores: bool) -> None:
             (True, False): Fraction(11, 20),
         }[with_means, with_scores]
     )
-
-
-def test_means_are_measured_only_where_the_public_centre_is_far() -> None:
-    assert wants_means(True, 1.3, 1.0)
-    assert not wants_means(True, 1.08 / 1.05, 1.0)  # genotypes about 2p
-    assert not wants_means(False, 5.0, 1.0)
 
 
 def test_the_noise_edge_is_that_of_the_calibrated_noise() -> None:

@@ -8,6 +8,7 @@ features, so memory is about three times that of L.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import log, sqrt
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,13 @@ class LiftReading:
     signals: Floats
     overlaps: Floats
     lower_bounds: Floats | None
+
+    @classmethod
+    def of_directions(cls, vectors: Floats, singular_values: Floats, noise_scale: float) -> Self:
+        """A reading again from its directions and singular values, without lower bounds."""
+        d = vectors.shape[1]
+        signals, overlaps = _without_noise(singular_values, d, len(vectors), noise_scale)
+        return cls(vectors, singular_values, noise_scale, signals, overlaps, None)
 
     @property
     def edge(self) -> float:
