@@ -4,8 +4,10 @@ Every sentence says what holds, against whom it holds, and what does not hold. T
 manifest, computed again on this machine.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from fractions import Fraction
+from typing import Any, Final
 
 from dpdpca_owner.accounts.approvals import Chain
 from dpdpca_owner.accounts.spending import Spending
@@ -16,6 +18,7 @@ from dpdpca_owner.round_words import WHATEVER_RULE, RoundWords
 from dpdpca_owner.study_checks import OpenedStudy, is_participant
 from dpdpca_owner.summary import Summary
 from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Participant
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements
@@ -82,6 +85,8 @@ _CONTENTS = {
     BlockName.CLIPPED: "how many of them the clip norm shortened",
     BlockName.CLIPPED_SQUARES: "the sum of the squared lengths of these before that, with a limit on each",
 }
+_ENDS: Final = 3
+"""Of a list of features, a sheet shows so many at each end."""
 _MASKED_CONTENTS = (BlockName.COUNT, BlockName.SUM, BlockName.SECOND_MOMENT)
 
 
@@ -398,6 +403,7 @@ class ConsentSheet:
         norm = decimal_text(manifest.clip_norm)
         d, release = manifest.figures.encoded_features, manifest.rules
         rules = [] if manifest.extends is None else [_new_records(manifest.extends)]
+        rules += self.feature_list()
         rules += [missing, unusable, f"values are clipped to the bounds and scaled ({manifest.scaling})"]
         if release.of_pairs:
             rules.append(
@@ -425,6 +431,25 @@ class ConsentSheet:
         else:
             rules.append("at least one record is needed")
         return rules
+
+    def feature_list(self) -> list[str]:
+        """Of a list of features: how long it is, its digest, its ends, its bounds, and where to read it."""
+        features, listed = self.manifest.features, self.manifest.feature_list
+        if listed is None:
+            return []
+        shown = [feature.name for feature in shown_features(self.manifest)]
+        if len(shown) < len(features):
+            shown.insert(len(shown) // 2, "…")
+        lines = [
+            f"the study has {listed.count:,} features, in a list of {listed.bytes:,} bytes with the SHA-256"
+            f" {listed.sha256.hex()}",
+            f"the first and last of them: {', '.join(shown)}",
+        ]
+        if (bounds := widest_bounds(features)) is not None:
+            lines.append(f"their bounds lie between {decimal_text(bounds[0])} and {decimal_text(bounds[1])}")
+        if self.study.feature_list_path is not None:
+            lines.append(f"read the whole list in {self.study.feature_list_path}")
+        return lines
 
     def policy(self) -> list[str]:
         broken = [f"REFUSED: {line.text}" for line in self.judged if not line.holds]
@@ -507,7 +532,8 @@ class ConsentSheet:
                 for participant in manifest.participants
             ],
             "you_may_join": is_participant(manifest, self.owner),
-            "features": [feature.to_body() for feature in manifest.features],
+            "features": [feature.to_body() for feature in shown_features(manifest)],
+            "feature_list": None if manifest.feature_list is None else manifest.feature_list.to_body(),
             "policy": {
                 "holds": all(line.holds for line in self.judged),
                 "lines": [
@@ -526,6 +552,21 @@ class ConsentSheet:
         if self.dry_run is not None:
             sheet["dry_run"] = self.dry_run.to_json(manifest)
         return sheet
+
+
+def shown_features(manifest: Manifest) -> tuple[Feature, ...]:
+    """The features that a sheet shows: all that stand in the manifest, or the ends of its list."""
+    features = manifest.features
+    if manifest.feature_list is None or len(features) <= 2 * _ENDS:
+        return features
+    return (*features[:_ENDS], *features[-_ENDS:])
+
+
+def widest_bounds(features: Sequence[Feature]) -> tuple[Fraction, Fraction] | None:
+    """The lowest and the highest bound of all numeric features; None if there are none."""
+    lowest = [feature.lower for feature in features if feature.lower is not None]
+    highest = [feature.upper for feature in features if feature.upper is not None]
+    return (min(lowest), max(highest)) if lowest else None
 
 
 def _new_records(extended: StudyId) -> str:

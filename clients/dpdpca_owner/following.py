@@ -17,7 +17,7 @@ from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.inbox import share_state
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.reports import status
-from dpdpca_owner.study_checks import read_manifest
+from dpdpca_owner.study_checks import look_at, read_manifest, with_list
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, IntegrityError, PolicyError, UnavailableError
 from dpdpca_protocol.result.components import Components
@@ -203,7 +203,8 @@ class Follower:
 
     def _terms(self, client: ProxyClient) -> Manifest:
         encoded = self.desk.home.study(self.address.study).manifest()
-        manifest = read_manifest(encoded or client.manifest(self.address.study), self.address.study)
+        encoded = with_list(encoded or client.manifest(self.address.study), self.desk.home, client)
+        manifest = read_manifest(encoded, self.address.study, self.desk.home.feature_lists)
         if manifest is None:
             raise IntegrityError(
                 "wrong-study", "the manifest does not belong to this study id", "tell the proxy's operator"
@@ -218,7 +219,7 @@ class Follower:
         for facts in client.inbox():
             if facts.study in self._unrelated:
                 continue
-            manifest = read_manifest(client.manifest(facts.study), facts.study)
+            manifest = look_at(client, self.desk.home, facts.study)
             if manifest is not None and _is_round(manifest, terms):
                 yield manifest
             else:
@@ -229,7 +230,8 @@ class Follower:
         for folder in self.desk.home.joined():
             with suppress(IntegrityError):  # a damaged folder of another study
                 encoded = folder.manifest()
-                manifest = None if encoded is None else read_manifest(encoded, folder.study)
+                lists = self.desk.home.feature_lists
+                manifest = None if encoded is None else read_manifest(encoded, folder.study, lists)
                 is_here = joined_at(folder).proxy == self.address.proxy
                 if is_here and manifest is not None and _is_round(manifest, terms):
                     yield manifest
@@ -317,7 +319,8 @@ def share_at(home: OwnerHome, address: StudyAddress) -> ShareState:
     """What this machine knows of its share in the study; see `inbox.share_state`."""
     folder = home.study(address.study)
     encoded = folder.manifest()
-    manifest = None if encoded is None else read_manifest(encoded, address.study)
+    lists = home.feature_lists
+    manifest = None if encoded is None else read_manifest(encoded, address.study, lists)
     return ShareState.ABSENT if manifest is None else share_state(folder, manifest.proxy.ed25519)
 
 

@@ -90,7 +90,7 @@ def _own_copies(manifest: Manifest, home: OwnerHome) -> list[SignedManifest]:
     found = []
     for study in manifest.pre_studies:
         encoded = home.study(study).manifest()
-        signed = None if encoded is None else read_signed(encoded, study)
+        signed = None if encoded is None else read_signed(encoded, study, home.feature_lists)
         if signed is not None:
             found.append(signed)
     return found

@@ -61,6 +61,11 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Correct the setting or the file that the message names.",
     ),
     "bad-study": ("The text is not the id of a study.", "Copy the 64 hex digits that `study list` prints."),
+    "bad-features": (
+        "A table or a list of features cannot be used. The message names the line.",
+        "Correct the line. A table has the columns `name`, `lower` and `upper`, and perhaps `centre`, `scale`,"
+        " `unit` and `description`.",
+    ),
     "bad-why": (
         "The reason for declining a study cannot be shown to people.",
         "Give one line of plain text, at most 500 characters.",
@@ -199,7 +204,7 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "log-broken": ("An entry of a log does not follow the entry before it.", "Restore the newest backup."),
     "missing-package": (
         "A file needs a Python package that is not installed.",
-        "Install it: `pip install 'dpdpca[genotypes]'`.",
+        "Install dpdpca with the extra that the message names, such as `genotypes`.",
     ),
     "network-home": (
         "The owner's home is on a network file system.",

@@ -39,7 +39,12 @@ from dpdpca_protocol.result.components import Components
 from dpdpca_protocol.result.publication import encode_components, parse_components
 from dpdpca_protocol.study import RELEASED_STATES, ShareState, StudyState
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, sign_manifest
+from dpdpca_protocol.terms.signed_manifest import (
+    SignedManifest,
+    named_list,
+    open_manifest,
+    sign_manifest,
+)
 from dpdpca_protocol.terms.terms import SuiteName
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES, RELEASE_LIMIT_BYTES
@@ -62,6 +67,7 @@ from dpdpca_user.evidence import (
 from dpdpca_user.planning.draft import complete_draft, is_blinded_draft, suite_of_draft
 from dpdpca_user.planning.lint import as_enrolled, closing_time, lint, parse_draft
 from dpdpca_user.results.model import Model
+from dpdpca_user_service.earlier_rounds import rounds_before
 from dpdpca_user_service.participants import enrolled_owners, names_replaced_key, with_current_keys
 from dpdpca_user_service.provenance import provenance_of
 from dpdpca_user_service.service import UserService
@@ -73,6 +79,7 @@ from dpdpca_user_service.work import (
     open_count,
     open_pre_study,
     open_release,
+    open_wide,
 )
 
 MOST_OWNERS_TOLD = 2000
@@ -160,7 +167,7 @@ def _make_key(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
             draft = with_current_keys(draft, rotations)
     with _final():
         # Everything except the key is checked before seconds are spent on making one.
-        lint(draft, user, pinned.party, closes_at, settings.key_bits, participants)
+        lint(draft, user, pinned.party, closes_at, settings.key_bits, participants, service.feature_lists)
     with _timed(service, row, "key"):
         is_pads = suite_of_draft(draft) is SuiteName.PADS
         made = make_pads_key() if is_pads else service.study_keys.take(row.id)
@@ -172,6 +179,7 @@ def _make_key(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
             participants,
             made.public,
             closes_at=closes_at,
+            feature_lists=service.feature_lists,
         )
     statement = sign_manifest(manifest, service.key)
     study = manifest.study_id
@@ -192,10 +200,13 @@ def _post_manifest(service: UserService, row: StudyRow, proxy: ProxyClient) -> b
     manifest = service.store.need(row.id, "manifest")
     service.secret(row)  # before any owner encrypts with a key that this service does not have
     try:
+        _send_list(service, manifest, proxy)
         study = proxy.create_study(manifest)
-    except (AuthenticationError, UnavailableError):
+    except (AuthenticationError, IntegrityError, UnavailableError):
         raise
     except DpdpcaError as error:
+        if error.slug == "too-many-feature-lists":  # earlier lists go after a day
+            raise
         raise RefusedError(error) from error
     if study != row.study:
         raise RefusedError(
@@ -203,6 +214,21 @@ def _post_manifest(service: UserService, row: StudyRow, proxy: ProxyClient) -> b
         )
     service.store.move(row, Stage.OPEN, service.now())
     return True
+
+
+def _send_list(service: UserService, manifest: bytes, proxy: ProxyClient) -> None:
+    """Sends the list of features that a manifest names. The proxy must have it before the manifest."""
+    reference = named_list(verify_statement("manifest", manifest).body)
+    if reference is None:
+        return
+    if (content := service.feature_lists(reference.sha256)) is None:
+        raise IntegrityError(
+            "state-corrupt",
+            "the list of features that a study names is missing",
+            "send the list to this service again",
+            place=str(service.feature_lists.path(reference.sha256)),
+        )
+    proxy.put_feature_list(content)
 
 
 def _follow(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
@@ -372,16 +398,25 @@ def _fit(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     if not signed.manifest.release.has_components:
         return _read_pre_study(service, row, signed, secret, chunks, cohort_of(verified))
     in_clear = row.in_clear or signed.manifest.needs_second_noise
+    body, cohort = signed.manifest.to_body(), cohort_of(verified)
+    before = rounds_before(service, signed.manifest) if signed.manifest.rules.is_wide else None
     with service.traces.step("open"), _final():
-        opened: FittedModel = service.workers.call(
-            open_release,
-            secret,
-            signed.manifest.to_body(),
-            chunks,
-            verified.release.records,
-            cohort_of(verified),
-            in_clear,
-        )
+        opened: FittedModel
+        if before is not None:
+            opened = service.workers.call(
+                open_wide, secret, body, chunks, cohort, in_clear, before, service.feature_lists
+            )
+        else:
+            opened = service.workers.call(
+                open_release,
+                secret,
+                body,
+                chunks,
+                verified.release.records,
+                cohort,
+                in_clear,
+                service.feature_lists,
+            )
     service.store.take_seconds(row, "decrypt", opened.decrypt_seconds)
     service.store.take_seconds(row, "fit", opened.fit_seconds)
     seconds = service.store.find(row.id).seconds
@@ -435,10 +470,12 @@ def _read_pre_study(
     chunks: list[bytes],
     cohort: Cohort,
 ) -> bool:
-    """Decrypts the numbers of a pre-study. They are its result."""
+    """Decrypts the numbers of a pre-study or a sketch. They are its result."""
     body = signed.manifest.to_body()
     with _final(), service.traces.step("open"):
-        result, seconds = service.workers.call(open_pre_study, secret, body, chunks, cohort)
+        result, seconds = service.workers.call(
+            open_pre_study, secret, body, chunks, cohort, service.feature_lists
+        )
     service.store.take_seconds(row, "decrypt", seconds)
     service.store.move(
         row, Stage.FITTED, service.now(), model=json.dumps(result.to_json(), allow_nan=False).encode()
@@ -582,7 +619,11 @@ def _declines(service: UserService, row: StudyRow, facts: StudyFacts) -> dict[Pa
 
 
 def signed_manifest(service: UserService, row: StudyRow) -> SignedManifest:
-    return open_manifest(service.store.need(row.id, "manifest"), key_rules=service.key_rules)
+    return open_manifest(
+        service.store.need(row.id, "manifest"),
+        key_rules=service.key_rules,
+        feature_lists=service.feature_lists,
+    )
 
 
 def _verify(

@@ -17,6 +17,7 @@ import numpy as np
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, MessageError
 from dpdpca_protocol.result.components import Components, EncodedSpace
 from dpdpca_protocol.result.publication import encode_components, parse_components
+from dpdpca_protocol.terms.feature_list import encode_features, lists_of, no_lists
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
@@ -27,9 +28,12 @@ from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_user.results.correlation import CorrelationComponents, correlation_components
 from dpdpca_user.results.moments import Moments
 from dpdpca_user.results.reliability import CLIPPING_IS_NOT_SEEN, Reliability
+from dpdpca_user.results.wide.notes import no_matrix, notes
 
 MODEL_FORMAT = 1
 _MEMBERS = ("components", "metadata")
+_FEATURE_LIST = "feature_list"
+"""The member of a model file with the list of features that the manifest names."""
 _MAX_TEXT_BYTES = 64 * 1024 * 1024
 _MAX_GROWTH_BYTES = 256 * 1024 * 1024
 
@@ -113,7 +117,9 @@ class Model:
             "reliability": None if self.reliability is None else self.reliability.to_body(),
         }
         components, space = self.components, self.components.space
-        file = io.BytesIO()
+        file, listed = io.BytesIO(), {}
+        if self.manifest.feature_list is not None:
+            listed[_FEATURE_LIST] = _text_array(encode_features(self.manifest.features).decode())
         np.savez_compressed(
             file,
             allow_pickle=False,
@@ -127,6 +133,7 @@ class Model:
             origin=components.origin,
             scale=space.scale,
             names=np.array(space.names),
+            **listed,
         )
         return file.getvalue()
 
@@ -140,13 +147,15 @@ class Model:
         try:
             with zipfile.ZipFile(io.BytesIO(untrusted)) as file:
                 texts = {name: _text(file, name) for name in _MEMBERS}
+                has_list = f"{_FEATURE_LIST}.npy" in file.namelist()
+                lists = lists_of(_text(file, _FEATURE_LIST)) if has_list else no_lists
             check_growth(texts["metadata"], _MAX_GROWTH_BYTES)
             metadata = json.loads(texts["metadata"].decode())
             if metadata["format"] != MODEL_FORMAT:
                 raise MessageError(
                     "unsupported-version", f"this version can only read model files of format {MODEL_FORMAT}"
                 )
-            manifest = parse_manifest(metadata["manifest"])
+            manifest = parse_manifest(metadata["manifest"], lists)
             components = parse_components(texts["components"], manifest.study_id)
             provenance = Provenance.parse(metadata["provenance"])
             told = metadata.get("reliability")
@@ -170,6 +179,8 @@ class Model:
             zipfile.BadZipFile,
         ) as error:
             raise MessageError("malformed", "this is not a model file", "fetch it again") from error
+        if (components.lifted is not None) != manifest.rules.is_wide:
+            raise MessageError("malformed", "the components are not of the kind that the manifest releases")
         if components.space.names != EncodedSpace.of(manifest).names:
             raise MessageError("malformed", "the features of the components are not those of the manifest")
         return cls(manifest.study_id, manifest, components, provenance, in_clear, reliability)
@@ -191,6 +202,11 @@ class Model:
     def is_of_pairs(self) -> bool:
         """Whether `components.count` counts pairs of records."""
         return self.manifest.rules.of_pairs
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the components come from a lift, not from a matrix of all features."""
+        return self.manifest.rules.is_wide
 
     @property
     def privacy(self) -> dict[str, Any]:
@@ -228,9 +244,10 @@ class Model:
     def correlation(self) -> CorrelationComponents | None:
         """Components of the correlation matrix, by post-processing.
 
-        None if noise alone could have produced the release, and for older files without the variances.
+        None if noise alone could have produced the release, for older files without the variances, and for
+        a study with many features, which released no variances of features.
         """
-        if self.reliability is None:
+        if self.reliability is None or self.is_wide:
             return None
         return correlation_components(self.components, self.reliability)
 
@@ -245,8 +262,11 @@ class Model:
         """What the release says about covariances, correlations and means.
 
         Raises:
-            ConflictError: `model-too-old`, the model has no reliability figures.
+            ConflictError: `model-too-old`, the model has no reliability figures; `no-correlation`, the study
+                has many features and released no matrix of them.
         """
+        if self.is_wide:
+            raise no_matrix()
         if self.reliability is None:
             raise ConflictError(
                 "model-too-old",
@@ -282,6 +302,9 @@ class Model:
             "not_included": CLIPPING_IS_NOT_SEEN
             if self.reliability is None
             else self.reliability.about_clipping,
+            "variance_kind": components.variance_kind,
+            "variance_deviations": _deviations(components),
+            "notes": list(notes(components)),
             "correlation": _correlation_facts(self.correlation),
             "total_variance": components.total_variance,
             "mean": None if components.mean is None else components.mean.tolist(),
@@ -293,6 +316,11 @@ class Model:
             "cohort": self.provenance.cohort,
             "owners": [asdict(owner) for owner in self.provenance.owners],
         }
+
+
+def _deviations(components: Components) -> list[float] | None:
+    lifted = components.lifted
+    return None if lifted is None or lifted.deviations is None else lifted.deviations.tolist()
 
 
 def _correlation_facts(found: CorrelationComponents | None) -> dict[str, Any] | None:

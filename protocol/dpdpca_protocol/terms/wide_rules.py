@@ -17,7 +17,7 @@ MOST_LIFTED = 20_000_000
 _PRODUCT_LIMIT = 2**52
 """C·P₀z + o stays below this, so that its products are exact in double precision in whatever order."""
 _LOW_BITS = 21
-_SAME = ("features", "scaling", "clip_norm", "fraction_bits", "of", "missing")
+_SAME = ("feature_list", "features", "scaling", "clip_norm", "fraction_bits", "of", "missing")
 """The members in which all wide rounds of a chain agree, because later rounds read what the sketch showed."""
 
 

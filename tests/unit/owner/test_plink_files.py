@@ -94,7 +94,12 @@ def test_sites_are_matched_by_name_and_never_by_position(
     location = write(tmp_path / "c", GENOTYPES, SITES)
     assert same(read(location, SITES[4], SITES[1]), GENOTYPES[:, [4, 1]])
     for other in ("1:100:A:T", "1:101:A:G", "2:100:A:G", "chr1:100:A:G"):
-        assert refused(location, other).slug == "missing-column"
+        error = refused(location, SITES[1], other)
+        assert error.slug == "missing-column"
+        assert other in str(error)
+        assert "rename" not in str(error), "a similar name is another site"
+    assert "--output-chr chrM" in str(refused(location, "chr1:100:A:G"))
+    assert "--output-chr MT" in str(refused(location, SITES[5].removeprefix("chr")))
 
 
 def test_dosages_of_pgen_files(tmp_path: Path) -> None:

@@ -75,8 +75,8 @@ def lift_rule(reading: SketchReading, columns: int) -> LiftRule:
     if not largest < MOST_ENTRY:
         raise PolicyError(
             "manifest-refused",
-            f"the records vary so little that an entry of the lift's matrix would be {largest:.3g}, but entries"
-            f" are below {MOST_ENTRY:.3g}",
+            f"the records vary so little that an entry of the lift's matrix would be {largest:.3g}, but"
+            f" entries are below {MOST_ENTRY:.3g}",
             "use more fraction bits, or narrower bounds for the features",
         )
     matrix = real.astype(np.int64)
@@ -106,8 +106,8 @@ def check_reach(squared_norms: Sequence[int], offset: Sequence[int], record_boun
     if room <= 0 or most >= room**2:
         raise PolicyError(
             "manifest-refused",
-            f"a number of a record could reach {isqrt(most) + MOST_REACH - room:.4g} in this lift, but numbers"
-            f" must be below {MOST_REACH:.4g}",
+            f"a number of a record could reach {isqrt(most) + MOST_REACH - room:.4g} in this lift, but"
+            f" numbers must be below {MOST_REACH:.4g}",
             "use fewer fraction bits, or make the sketch again with more rows",
         )
 
