@@ -165,6 +165,7 @@ class SketchBody(Body):
     trace_noise: float
     bulk: float = Field(description="The median eigenvalue.")
     half_width: float = Field(description="Half the width of the bulk of eigenvalues.")
+    edge: float = Field(description="A direction with a lower height cannot be told from the bulk.")
     noise_energy: float
     mean_square: float = Field(description="Of the mean, without its noise.")
     mean: Vector

@@ -41,7 +41,7 @@ def terms(d: int, **changes: Any) -> dict[str, Any]:
         "features": [{"name": f"f{i}", "lower": -1, "upper": 1} for i in range(d)],
         "suite": "pads",
         "missing": "midpoint",
-        "clip_norm": "1.5",
+        "clip_norm": "0.8",
         "epsilon": 30,
         "delta": "0.00001",
         "max_records": 5000,

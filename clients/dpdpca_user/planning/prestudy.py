@@ -7,7 +7,7 @@ the owners drew is unknown to the proxy, and needs no second draw.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from itertools import pairwise
 from math import sqrt
@@ -18,6 +18,7 @@ import numpy as np
 from dpdpca_protocol.errors import CryptographicError, MessageError
 from dpdpca_protocol.layout.blocks import NORM_BINS, OCTAVES, BlockName, Values, whole_numbers
 from dpdpca_protocol.release.release import flat_scatter
+from dpdpca_protocol.result.components import Floats
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
@@ -87,8 +88,8 @@ class NoisySum:
 
 
 _SEED_BYTES = 32
-_ARRAYS = ("mean", "directions", "heights", "widths", "strengths")
-_NUMBERS = ("trace", "bulk", "half_width", "noise_energy", "trace_noise", "mean_square")
+_ARRAYS = tuple(each.name for each in fields(SketchReading) if each.type is Floats)
+_NUMBERS = tuple(each.name for each in fields(SketchReading) if each.type is float)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ def wide_outlook(
     said = [
         f"a chain of this draft measures norms, mixes each record into {rows} numbers for a sketch, and then"
         f" asks for {last}",
-        f"the noise of the sketch alone hides components with less than {noise.edge(rows):.1%} of all variance",
+        f"the noise of the sketch hides components with less than {noise.edge(rows):.1%} of all variance",
     ]
     if not spectrum:
         return said

@@ -91,12 +91,13 @@ def parse_components(untrusted: bytes, study: StudyId) -> Components:
     )
 
 
-def _lifted_body(lifted: Lifted) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "above_count": lifted.above_count,
-        "of_span": [bool(each) for each in lifted.of_span],
+def _lifted_body(lifted: Lifted) -> dict[str, str]:
+    """Every number has a fixed length: the proxy sees the size of what is sealed."""
+    body = {
+        "above_count": _hex(np.array([lifted.above_count])),
+        "of_span": _hex(lifted.of_span.astype(np.float64)),
         "singular_values": _hex(lifted.singular_values),
-        "trusted_count": lifted.trusted_count,
+        "trusted_count": _hex(np.array([lifted.trusted_count])),
         "unseen_variance": _hex(np.array([lifted.unseen_variance])),
     }
     if lifted.deviations is not None:
@@ -107,16 +108,16 @@ def _lifted_body(lifted: Lifted) -> dict[str, Any]:
 def _read_lifted(untrusted: Any, k: int) -> Lifted:
     needed = ("above_count", "of_span", "singular_values", "trusted_count", "unseen_variance")
     fields.check_members(untrusted, "lifted", needed, ("deviations",))
-    of_span = untrusted["of_span"]
-    if not isinstance(of_span, list) or len(of_span) != k or any(type(each) is not bool for each in of_span):
-        raise MessageError("malformed", f"lifted.of_span must be a list of {k} times true or false")
-    above = fields.read_integer(untrusted["above_count"], "lifted.above_count", 0, k)
+    of_span = _floats(untrusted, "of_span", k)
+    trusted, above = (float(_floats(untrusted, name, 1)[0]) for name in ("trusted_count", "above_count"))
+    if not np.isin(of_span, (0.0, 1.0)).all() or trusted % 1 or above % 1 or not 0 <= trusted <= above <= k:
+        raise MessageError("malformed", "the counts or marks of lifted components are out of range")
     return Lifted(
-        trusted_count=fields.read_integer(untrusted["trusted_count"], "lifted.trusted_count", 0, above),
-        above_count=above,
+        trusted_count=int(trusted),
+        above_count=int(above),
         singular_values=_floats(untrusted, "singular_values", k),
         deviations=_floats(untrusted, "deviations", k) if "deviations" in untrusted else None,
-        of_span=np.array(of_span, dtype=np.bool_),
+        of_span=of_span > 0,
         unseen_variance=float(_floats(untrusted, "unseen_variance", 1)[0]),
     )
 

@@ -147,6 +147,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "noise-already-drawn": ProblemKind(
         409, "the noise was drawn, so the study can no longer be cancelled", "wait for the release"
     ),
+    "nothing-in-the-sketch": ProblemKind(
+        409, "the sketch shows no component, so a lift would release noise", "use more records or a larger ε"
+    ),
     "not-a-level": ProblemKind(422, "a value cannot be a level of its feature", "use the manifest's levels"),
     "not-a-number": ProblemKind(422, "a value is not a number", "send numbers"),
     "not-a-participant": ProblemKind(

@@ -18,6 +18,7 @@ from dpdpca_user.planning import wide, wide_chain
 from dpdpca_user.results.wide.choice import Choice, Visibility, choose_release, visibility
 from dpdpca_user.results.wide.sketch import SketchReading
 from dpdpca_user_service.chains import chain_facts, create_chain
+from dpdpca_user_service.drafts import plan_draft
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.store.chains import ChainRow, ChainState
 
@@ -105,6 +106,14 @@ def test_a_chain_for_many_features_ends_with_scores(user: WideWorld, only_lifts:
     values, axes = np.linalg.eigh(np.cov(RECORDS.T))
     assert np.abs((model.components.vectors @ axes[:, ::-1][:, :2]) ** 2 - np.eye(2)).max() < 0.05
     assert model.components.captured == pytest.approx(values[::-1][:2], rel=0.15)
+    # `plan --from` makes the same drafts of the same rounds.
+    ids = [user.row(each.row).known_study.hex() for each in chain.rounds]
+    for before, member in ((ids[:-2], "lift"), (ids[:-1], "scores")):
+        planned = plan_draft(
+            user.service, json.dumps(BASE).encode(), "application/json", None, pre_studies=before
+        )
+        assert planned["draft"][member] == chain.rounds[len(before)].draft[member]
+        assert planned["is_last"] == (member == "scores")
     # The lift is published, because the owners need it; nothing in a manifest comes from it.
     assert user.row(chain.rounds[-2].row).stage is Stage.PUBLISHED
     assert not model.has_second_noise

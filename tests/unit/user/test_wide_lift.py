@@ -13,17 +13,10 @@ from reference_data import Seeded
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.privacy.mechanisms import NoiseLaw
 from dpdpca_protocol.release.release import NoisyScatter
-from dpdpca_protocol.result.components import BELOW_THE_EDGE
+from dpdpca_protocol.result.components import BELOW_THE_EDGE, LOWER_BOUND, MIXTURE, OF_THE_SPAN, VARIANCE
 from dpdpca_user.results.wide import lift as lift_module
 from dpdpca_user.results.wide.choice import Visibility
-from dpdpca_user.results.wide.estimates import (
-    LOWER_BOUND,
-    MIXTURE,
-    OF_THE_SPAN,
-    VARIANCE,
-    WideComponents,
-    wide_components,
-)
+from dpdpca_user.results.wide.estimates import WideComponents, wide_components
 from dpdpca_user.results.wide.lift import LiftReading, read_lift
 from dpdpca_user.results.wide.redrawing import ScoresNoise, redraw
 from dpdpca_user.results.wide.scores import ScoresReading, read_scores

@@ -1,6 +1,8 @@
 """What the data user opens of sketch, lift and scores, and which noise of its own is in it."""
 
 import json
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,13 +13,19 @@ from wide_studies import COMPONENTS, D, K, lift, records, scores, sketch
 
 from dpdpca_protocol.errors import CryptographicError
 from dpdpca_protocol.layout.blocks import BlockName, cut_blocks
+from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.records.encoding import RecordEncoder
 from dpdpca_protocol.records.projection import projection_of
 from dpdpca_protocol.reference import owner_sums
-from dpdpca_protocol.result.publication import parse_components
+from dpdpca_protocol.result.publication import encode_components, parse_components
 from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.sealing import components_info, seal
+from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_user.planning.prestudy import PreStudyResult
+from dpdpca_user.planning.wide_chain import PublishedLift, scores_round
 from dpdpca_user.results.model import Model, Provenance
+from dpdpca_user.results.wide.rule import scores_norm
 from dpdpca_user_service import work
 from dpdpca_user_service.work import EarlierRounds, FittedModel, open_pre_study, open_wide
 
@@ -110,3 +118,47 @@ def test_numbers_that_no_records_give_are_refused(make_manifest: MakeManifest, s
     with pytest.raises(CryptographicError, match="lifted is out of range") as refused:
         open_wide(SECRET, manifest.to_body(), chunks, cohort, False, EarlierRounds(seen, None))
     assert refused.value.slug == "release-implausible"
+
+
+def test_the_size_of_what_is_sealed_shows_nothing_of_the_components(
+    make_manifest: MakeManifest, seen: bytes
+) -> None:
+    manifest = lift(make_manifest, **TERMS)
+    encoded = opened(manifest, EarlierRounds(seen, None), False).components
+    found = parse_components(encoded, manifest.study_id)
+    assert found.lifted is not None
+    for trusted, marks in ((0, [False, False]), (K, [True, False])):
+        other = replace(found.lifted, trusted_count=trusted, above_count=K, of_span=np.array(marks))
+        changed = encode_components(manifest.study_id, replace(found, lifted=other))
+        assert changed != encoded
+        assert len(changed) == len(encoded)
+        again = parse_components(changed, manifest.study_id).lifted
+        assert again is not None
+        assert (again.trusted_count, again.of_span.tolist()) == (trusted, marks)
+
+
+def test_the_digest_that_scores_name_confirms_no_guess_of_the_components(
+    make_manifest: MakeManifest, seen: bytes
+) -> None:
+    """The same components, sealed and signed twice, have two digests."""
+    manifest, user, owner = lift(make_manifest, **TERMS), IdentityKey.generate(), IdentityKey.generate()
+    plain = opened(manifest, EarlierRounds(seen, None), False).components
+    digests = set()
+    for _ in range(2):
+        copy = seal(plain, owner.public.sealing_key, components_info(manifest.study_id))
+        digests.add(SealedComponents(manifest.study_id, {owner.public.party_id: copy}).sign(user).digest)
+    assert len(digests) == 2
+
+
+def test_scores_take_nothing_from_the_lift_but_its_id_its_share_and_that_digest(
+    make_manifest: MakeManifest, seen: bytes
+) -> None:
+    result = PreStudyResult.parse(json.loads(seen))
+    study, digest = lift(make_manifest, **TERMS).study_id, Digest.of(b"sealed")
+    chosen = scores_round([result], D, PublishedLift(study, Fraction(7, 10), K, digest))
+    assert chosen.pre_studies == (result.study, study)
+    assert result.sketch is not None
+    norm = scores_norm(result.sketch.reading, K, 2.0, 2**result.sketch.fraction_bits, D)
+    said = dict(chosen.members["scores"])
+    assert float(said.pop("norm")) == pytest.approx(norm, abs=1e-6)
+    assert said == {"columns": K, "study": study.hex(), "components": digest.hex()}

@@ -10,8 +10,8 @@ _CUT = (
 _FOUND = "Components that the sketch did not show are not in the lift."
 _TOTAL = "The total variance comes from the sketch and is usually some per cent too low."
 _NO_MATRIX = (
-    "There is no matrix of features: no covariances, no correlations, no variances of features, and no limit of"
-    " SPE."
+    "There is no matrix of features: no covariances, no correlations, no variances of features, and no"
+    " limit of SPE."
 )
 _BOUNDS = "The variances are lower bounds, because this result has no scores round."
 
