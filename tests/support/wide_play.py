@@ -134,7 +134,7 @@ class WidePlay:
 
 @dataclass
 class NormalPlay(WidePlay):
-    """Records of normal components, of which only y is drawn: the sums need no more of z than its law given y.
+    """Records of normal components, of which only y is drawn: sums need no more of z than its law given y.
 
     Attributes:
         variances: (d,) of the components in grid² units. P₀ is turned to them, so that they are no features;

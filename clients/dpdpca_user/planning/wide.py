@@ -124,7 +124,7 @@ class SketchNoise:
 
     @property
     def entry(self) -> float:
-        """The deviation of an entry off the diagonal, as a share of the trace if all records have length r."""
+        """The deviation of an entry off the diagonal, as a share of the trace of records of length r."""
         if self.of_pairs:
             return sqrt(self.draws / (2 * self.rho)) / max(self.records // 2, 1)
         return _WEIGHT * sqrt(self.draws / (2 * self.rho)) / self.records
