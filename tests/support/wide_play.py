@@ -129,7 +129,7 @@ class WidePlay:
 
     def _symmetric(self, m: int, diagonal: float, off_diagonal: float) -> Floats:
         upper = np.triu(off_diagonal * self.source.standard_normal((m, m)), 1)
-        return upper + upper.T + np.diag(diagonal * self.source.standard_normal(m))
+        return np.asarray(upper + upper.T + np.diag(diagonal * self.source.standard_normal(m)))
 
 
 @dataclass
