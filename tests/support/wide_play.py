@@ -1,8 +1,8 @@
 """The rounds of a release for many features, played in numpy on records in memory.
 
-Records are whole numbers on a grid, as owners encode them; the sketch, the lift and the scores of each record
-follow docs/spec.md, and noise is continuous. It is not the product's encoder: the readings of the data user
-are tested against it.
+Records are whole numbers on a grid, as owners encode them, and so are the sketch, the lift and the scores of
+each record. Noise is continuous. This is not the product's encoder: the readings of the data user are tested
+with it.
 """
 
 import hashlib
