@@ -35,7 +35,7 @@ def list_from_table(path: Path) -> tuple[FeatureListRef, bytes]:
         InputError: `bad-features`, a column is missing or unknown, or a row is wrong; it names the line.
         LimitError: `too-large`, there are too many features, or the list is too large.
     """
-    features = []
+    features: list[Feature] = []
     for line, row in _rows(path):
         if len(features) == MAX_LISTED_FEATURES:
             raise LimitError(

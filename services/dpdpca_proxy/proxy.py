@@ -252,15 +252,15 @@ def open_proxy(
         Witness(settings.witness_path),
     )
     database.upgrade()
-    files = _open_files(settings)
-    lists = _stored_lists(database, files)
+    store = _open_files(settings)
+    lists = _stored_lists(database, store)
     with suppress(ConflictError):  # readiness reports it, and so does every request that it blocks
         database.settle_witness()
     return Proxy(
         settings=settings,
         keys=keys,
         database=database,
-        files=files,
+        files=store,
         now=now,
         randomness=randomness,
         metrics=counted,

@@ -195,7 +195,7 @@ def test_a_draft_names_its_list(make_manifest: MakeManifest) -> None:
     inline = wide.sketch(make_manifest)
     manifest, content = listed(inline)
     assert manifest.feature_list is not None
-    draft = {"features": None, "feature_list": manifest.feature_list.to_body()}
+    draft: dict[str, Any] = {"features": None, "feature_list": manifest.feature_list.to_body()}
     assert wide.sketch(make_manifest, **draft, feature_lists=lists_of(content)) == manifest
     with pytest.raises(NotFoundError, match="is not here"):
         wide.sketch(make_manifest, **draft)
@@ -250,7 +250,7 @@ def test_only_rounds_for_many_features_may_have_more_than_the_usual(
 ) -> None:
     monkeypatch.setattr("dpdpca_protocol.terms.rules.MAX_ENCODED_FEATURES", wide.D - 1)
     terms = wide.TERMS | {"max_records": 1000}
-    drafts = {
+    drafts: dict[str, dict[str, Any]] = {
         "sketch": {"release": "sketch", "of": "records", "sketch": {"rows": wide.M, "seed": wide.SEED}},
         "joint": {"release": "joint"},
         "pre-study of a chain": {"release": "pre-study", "blocks": {"norms": 1}},

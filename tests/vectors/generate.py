@@ -541,14 +541,14 @@ def feature_lists() -> Iterator[dict[str, Any]]:
         return told | {"list": read.hex(), "must_succeed": not members, **members}
 
     yield operation("three features", content)
-    differs = {"bug": "NOT_CANONICAL", "error": "feature-list-differs"}
+    differs: dict[str, Any] = {"bug": "NOT_CANONICAL", "error": "feature-list-differs"}
     yield operation("another byte", content.replace(b"0.31", b"0.32"), {**named}, reason="SHA-256", **differs)
     yield operation("a byte more", content + b" ", {**named}, reason="bytes", **differs)
     yield operation("one feature less than named", content, named | {"count": 4}, reason="3", **differs)
     yield operation("one feature more than named", content, named | {"count": 2}, reason="2", **differs)
     other = encode_features([features[1], features[0], features[2]])
     yield operation("another order", other, {**named}, reason="SHA-256", **differs)
-    form = {"bug": "NOT_CANONICAL", "error": "not-canonical"}
+    form: dict[str, Any] = {"bug": "NOT_CANONICAL", "error": "not-canonical"}
     for name, read in (
         ("a space", content.replace(b"},{", b"}, {", 1)),
         (
@@ -565,10 +565,10 @@ def feature_lists() -> Iterator[dict[str, Any]]:
     ):
         assert read != content, name
         yield operation(name, read, **form)
-    shape = {"bug": "NOT_CANONICAL", "error": "malformed"}
+    shape: dict[str, Any] = {"bug": "NOT_CANONICAL", "error": "malformed"}
     yield operation("no UTF-8", content.replace("ö".encode(), b"\xf6"), **shape)
     yield operation("an unknown member", content.replace(b'"unit"', b'"unti"'), **shape)
-    rule = {"bug": "UNFIT_TERMS", "error": "manifest-refused"}
+    rule: dict[str, Any] = {"bug": "UNFIT_TERMS", "error": "manifest-refused"}
     yield operation("bounds the wrong way round", content.replace(b'"upper":"2"', b'"upper":"-2"'), **rule)
     yield operation("a centre out of bounds", content.replace(b"0.31", b"2.31"), **rule)
 

@@ -144,7 +144,7 @@ def test_a_list_that_is_removed_while_it_arrives_is_sent_again(
     world: ProxyWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, files = feature_list_name(Digest.of(CONTENT)), world.proxy.files
-    write, times = files.write, []
+    write, times = files.write, list[int]()
 
     def written_and_removed(where: str, content: bytes) -> None:
         write(where, content)

@@ -15,9 +15,9 @@ from user_world import TOKEN, TOY_BITS, UserWorld
 
 from dpdpca_owner import actions
 from dpdpca_owner.carrying import NotCarriedError, carrying, take_receipt
-from dpdpca_owner.following import look_at
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.sending import SendWatcher, send
+from dpdpca_owner.study_checks import look_at
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import MessageError, NotFoundError
 from dpdpca_protocol.paillier.keys import KeyRules
