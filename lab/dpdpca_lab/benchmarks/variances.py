@@ -1,6 +1,6 @@
 """Measures how near the first variance of a chain comes to that of the records before clipping.
 
-python -m dpdpca_lab.benchmarks.variances 5                    made-up tables, half of them with long tails
+python -m dpdpca_lab.benchmarks.variances 5                    made-up tables, four of them with long tails
 python -m dpdpca_lab.benchmarks.variances 5 --data FOLDER      also the tables of the grid
 
 A component of a noisy release is not the true one. So each figure is given against the largest variance there
@@ -43,15 +43,13 @@ Found = tuple[float, float, float, bool | None]
 the interval contains the largest."""
 
 
-def made_up() -> list[Table]:
-    """Tables of 8,000 records and 40 features with four factors, always the same."""
+def made_up(records: int = 8000) -> list[Table]:
+    """Tables of 40 features with four factors, always the same."""
     tables = []
     for name, of_normals in _SPREADS.items():
         draws = RealDraws(Repeatable(name))
         loadings = draws.normals(_FACTORS, 40) * 0.75 ** np.arange(_FACTORS)[:, None]
-        factors, own = (
-            of_normals(draws.normals(4, 8000 * width).reshape(4, 8000, width)) for width in (_FACTORS, 40)
-        )
+        factors, own = (of_normals(draws.normals(4, records, width)) for width in (_FACTORS, 40))
         rows = factors @ loadings + own
         bound = np.abs(rows).max(axis=0)
         tables.append(Table(name, rows, -bound, bound))
