@@ -147,7 +147,9 @@ def test_the_spool_keeps_types_and_values() -> None:
         with spool.RowSpool() as kept:
             kept.add(block)
             assert kept.rows(0, 3).dtype == block.dtype
-            assert np.array_equal(kept.rows(1, 3), block[1:], equal_nan=block.dtype.kind == "f")
+            is_real = block.dtype.kind == "f"
+            assert np.array_equal(kept.rows(0, 3), block, equal_nan=is_real)
+            assert np.array_equal(kept.rows(1, 2), block[1:2], equal_nan=is_real)
     with spool.RowSpool() as kept:
         for block in blocks[:3]:
             kept.add(block)

@@ -140,7 +140,9 @@ def test_a_site_of_its_own_name_is_not_flipped(tmp_path: Path) -> None:
     location = write_bed(tmp_path / "c", GENOTYPES[:, :2], both)
     assert same(read(location, *both, flip=True), GENOTYPES[:, :2])
     one = write_bed(tmp_path / "one", GENOTYPES[:, :1], both[:1])
-    assert refused(one, *both, flip=True).slug == "missing-column"
+    for flip in (True, False):
+        error = refused(one, *both, flip=flip)
+        assert (error.slug, both[1] in str(error)) == ("missing-column", True)
 
 
 def test_a_site_that_occurs_twice_is_refused(tmp_path: Path) -> None:
