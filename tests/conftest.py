@@ -15,6 +15,7 @@ from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_k
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.privacy.mechanisms import BlockGaussian, Mechanism
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.terms.feature_list import FeatureLists, no_lists
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_user.planning.draft import complete_draft
@@ -107,7 +108,7 @@ def draft() -> dict[str, Any]:
 def make_manifest(parties: Parties, draft: dict[str, Any]) -> MakeManifest:
     """make_manifest(**changes of the draft), with the three owners named; None takes a member out."""
 
-    def make(**changes: Any) -> Manifest:
+    def make(*, feature_lists: FeatureLists = no_lists, **changes: Any) -> Manifest:
         changed = under_paillier(
             {member: value for member, value in {**draft, **changes}.items() if value is not None}
         )
@@ -117,6 +118,7 @@ def make_manifest(parties: Parties, draft: dict[str, Any]) -> MakeManifest:
             parties.proxy_party,
             parties.blinding_participants if "blinding" in changed else parties.participants,
             key_for(changed, parties.secret, parties.proof),
+            feature_lists=feature_lists,
         )
 
     return make

@@ -32,6 +32,7 @@ from dpdpca_owner.projection import (
 from dpdpca_owner.records.contribution import Contribution, read_contribution
 from dpdpca_owner.records.source import DataLocation, Reading
 from dpdpca_owner.records.summed import SumParts
+from dpdpca_owner.rounds import check_earlier_rounds, components_of_lift, lift_before, misfit
 from dpdpca_owner.sample_share import check_sample_folder, write_sample
 from dpdpca_owner.share_chunks import prepare_randomizers
 from dpdpca_owner.study_checks import (
@@ -55,6 +56,7 @@ from dpdpca_protocol.errors import (
 from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.records.projection import Projection, projection_of
 from dpdpca_protocol.result.components import Components
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.address import normal_address, parse_address
@@ -212,7 +214,7 @@ def review(
         opened = ask_software(opened, address.proxy, desk.home, client, desk.say)
     contribution = None
     if location is not None:
-        contribution, _ = _read(desk, opened.manifest, location, strict)
+        contribution, _ = _read(desk, address, opened.manifest, location, strict)
         if save is not None:
             write_sample(save, opened.signed, contribution, OS_RANDOMNESS, desk.key_rules)
     return _sheet(desk, address, opened, desk.home.policy(), contribution, data_set)
@@ -225,15 +227,33 @@ def under_policy(desk: Desk, sheet: ConsentSheet, policy: Policy, data_set: str 
 
 
 def _read(
-    desk: Desk, manifest: Manifest, location: DataLocation, strict: bool
+    desk: Desk, address: StudyAddress, manifest: Manifest, location: DataLocation, strict: bool
 ) -> tuple[Contribution, Reading]:
     """The contribution, and how the data was read."""
     key, spool = desk.home.ledger.key(), desk.home.path
+    projection = _projection(desk, address, manifest)
     location = _as_joined(desk, manifest.study_id, location)
     contribution = read_contribution(
-        location, manifest, key, spool=spool, strict=strict, sum_parts=desk.sum_parts
+        location,
+        manifest,
+        key,
+        spool=spool,
+        strict=strict,
+        sum_parts=desk.sum_parts,
+        projection=projection,
     )
     return contribution, location.reading
+
+
+def _projection(desk: Desk, address: StudyAddress, manifest: Manifest) -> Projection | None:
+    """The public rule of a round for many features. For scores, the components of the lift are asked for."""
+    if manifest.scores is None:
+        return projection_of(manifest)
+    lift = lift_before(manifest, desk.home)
+    desk, proxy = desk.for_study(lift.manifest), lift.manifest.proxy.ed25519
+    with desk.connect(address.proxy, desk.owner.key, proxy, _ASKING_SECONDS) as client:
+        found = components_of_lift(manifest, lift, client, desk.owner)
+    return projection_of(manifest, found.vectors)
 
 
 def _as_joined(desk: Desk, study: StudyId, location: DataLocation) -> DataLocation:
@@ -272,7 +292,8 @@ def _sheet(
         dry_run = DryRun(
             contribution.columns, contribution.report, contribution.notes, contribution.suspected_units
         )
-    return ConsentSheet(opened, desk.owner, str(address), judged, spending, dry_run, chain)
+    unfit = misfit(opened.manifest, desk.home)
+    return ConsentSheet(opened, desk.owner, str(address), judged, spending, dry_run, chain, unfit)
 
 
 def _charge(desk: Desk, opened: OpenedStudy) -> Charge:
@@ -343,8 +364,10 @@ def prepare_join(
 
     Raises:
         PolicyError: the study violates this owner's policy, exceeds its budget, or exceeds what it approved
-            for the rounds of a chain; `recovered-ledger`, `participant-key-given-up`.
-        NotAllowedError: the study names its owners, and this owner is not among them.
+            for the rounds of a chain; `wrong-round`, `recovered-ledger`, `participant-key-given-up`.
+        ConflictError: `no-components-yet`, the study asks for scores on components that are not here yet.
+        NotAllowedError: the study names its owners, and this owner is not among them; or it asks for scores,
+            and this owner was not in the lift.
         AuthenticationError: a key in the manifest is enrolled under another name, or was not signed.
         CryptographicError: `unfit-sealing-key`, this owner's keys come from an earlier version.
         InputError: the columns of the data do not fit the study; if `strict`, also a value that does not fit.
@@ -357,12 +380,13 @@ def prepare_join(
         opened = ask_software(opened, address.proxy, desk.home, client, desk.say)
     policy = desk.home.policy()
     policy.check(opened.manifest, desk.owner.key.public.ed25519, opened.compared, opened.software)
+    check_earlier_rounds(opened.manifest, desk.home)
     if opened.manifest.is_blinded:
         check_not_recovered(desk.home.ledger.read(), desk.owner)
     named = data_set or policy.dataset
     if named is not None:
         check_data_set(named)
-    contribution, reading = _read(desk, opened.manifest, location, strict)
+    contribution, reading = _read(desk, address, opened.manifest, location, strict)
     sheet = _sheet(desk, address, opened, policy, contribution, named)
     if sheet.chain is not None:
         sheet.chain.check()

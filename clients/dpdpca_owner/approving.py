@@ -14,11 +14,10 @@ from dpdpca_owner.accounts.ledger import Ledger
 from dpdpca_owner.actions import Desk, review, under_policy
 from dpdpca_owner.consent import ConsentSheet
 from dpdpca_owner.followed import FollowedStudy
-from dpdpca_owner.following import read_manifest
 from dpdpca_owner.inbox import share_state
 from dpdpca_owner.policy import Policy
 from dpdpca_owner.rules import Rule, unchecked_owners
-from dpdpca_owner.study_checks import is_participant
+from dpdpca_owner.study_checks import is_participant, look_at
 from dpdpca_protocol.errors import DpdpcaError, NotFoundError, PolicyError
 from dpdpca_protocol.study import ShareState
 from dpdpca_protocol.terms.manifest import Manifest
@@ -141,7 +140,7 @@ def _undecided(
         try:
             with desk.client(url) as client:
                 listed = [each for each in client.inbox() if each.study not in passed]
-                manifests = [read_manifest(client.manifest(each.study), each.study) for each in listed]
+                manifests = [look_at(client, desk.home, each.study) for each in listed]
         except DpdpcaError as error:
             tell(url, str(error))
             continue

@@ -4,17 +4,21 @@ Every sentence says what holds, against whom it holds, and what does not hold. T
 manifest, computed again on this machine.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from fractions import Fraction
+from typing import Any, Final
 
 from dpdpca_owner.accounts.approvals import Chain
 from dpdpca_owner.accounts.spending import Spending
 from dpdpca_owner.dry_run import DryRun
 from dpdpca_owner.home import Owner
 from dpdpca_owner.policy import PolicyLine
+from dpdpca_owner.round_words import WHATEVER_RULE, RoundWords
 from dpdpca_owner.study_checks import OpenedStudy, is_participant
 from dpdpca_owner.summary import Summary
 from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Participant
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements
@@ -81,6 +85,8 @@ _CONTENTS = {
     BlockName.CLIPPED: "how many of them the clip norm shortened",
     BlockName.CLIPPED_SQUARES: "the sum of the squared lengths of these before that, with a limit on each",
 }
+_ENDS: Final = 3
+"""Of a list of features, a sheet shows so many at each end."""
 _MASKED_CONTENTS = (BlockName.COUNT, BlockName.SUM, BlockName.SECOND_MOMENT)
 
 
@@ -92,6 +98,7 @@ class ConsentSheet:
         judged: the lines of the owner's policy, checked against the study.
         spending: how much of the owner's budget the study would use.
         chain: the round compared with what was approved for its chain; None if the study is not a round.
+        misfit: why it does not fit the earlier rounds of its chain, so that this owner cannot join; or None.
     """
 
     study: OpenedStudy
@@ -101,6 +108,7 @@ class ConsentSheet:
     spending: Spending
     dry_run: DryRun | None = None
     chain: Chain | None = None
+    misfit: str | None = None
 
     @property
     def manifest(self) -> Manifest:
@@ -118,6 +126,8 @@ class ConsentSheet:
         stops = [f"This owner cannot join: {line.text}." for line in self.judged if not line.holds]
         if not is_participant(self.manifest, self.owner):
             stops.append("This owner cannot join: the study does not name it.")
+        if self.misfit is not None:
+            stops.append(f"This owner cannot join: {self.misfit}.")
         return Summary.of(self.manifest, self.sealed_bytes, compared, self.dry_run, stops)
 
     def sections(self) -> tuple[tuple[str, list[str]], ...]:
@@ -160,16 +170,21 @@ class ConsentSheet:
             held = f"the hidden numbers are {self._contents()}"
             listed = "the digests of the hidden numbers, the sealed key of the pads"
         return [
+            *([] if self._round is None else [self._round.released]),
             hidden,
             held,
             f"a signed statement that lists {listed} and this owner's public keys",
             "no record, no single value and no file leaves this machine",
         ]
 
+    @property
+    def _round(self) -> RoundWords | None:
+        return RoundWords.of(self.manifest)
+
     def _contents(self) -> str:
-        figures = self.manifest.figures
+        figures, own = self.manifest.figures, {} if self._round is None else self._round.contents
         names = [block.name for block in figures.blocks] or [*_MASKED_CONTENTS]
-        *first, last = (_CONTENTS[name] for name in names)
+        *first, last = (own.get(name) or _CONTENTS[name] for name in names)
         if figures.rules.of_pairs:
             first[0] = "the number of pairs of records"
         return f"{', '.join(first)} and {last}"
@@ -221,6 +236,8 @@ class ConsentSheet:
             " most e^ε, apart from δ. The number of records counts as public."
         )
         lines = [*self._of_chain(), promised]
+        if manifest.rules.is_wide:
+            lines.append(WHATEVER_RULE)
         lines.append(f"{manifest.release} release, noise drawn by the {manifest.noise_by}")
         if manifest.noise_by is NoiseBy.OWNERS:
             colluding = manifest.max_colluding
@@ -386,6 +403,7 @@ class ConsentSheet:
         norm = decimal_text(manifest.clip_norm)
         d, release = manifest.figures.encoded_features, manifest.rules
         rules = [] if manifest.extends is None else [_new_records(manifest.extends)]
+        rules += self.feature_list()
         rules += [missing, unusable, f"values are clipped to the bounds and scaled ({manifest.scaling})"]
         if release.of_pairs:
             rules.append(
@@ -393,6 +411,8 @@ class ConsentSheet:
             )
         elif release.clips_records or BlockName.SUM in dict(manifest.blocks):
             rules.append(f"records are clipped to norm {norm}; the largest possible norm is √{d}")
+        if self._round is not None:
+            rules.append(self._round.cut)
         if manifest.clip_share:
             figures = manifest.figures
             cap = (figures.mechanism.setting.clip_bound << figures.clip_shift) ** 0.5 / figures.grid
@@ -411,6 +431,25 @@ class ConsentSheet:
         else:
             rules.append("at least one record is needed")
         return rules
+
+    def feature_list(self) -> list[str]:
+        """Of a list of features: how long it is, its digest, its ends, its bounds, and where to read it."""
+        features, listed = self.manifest.features, self.manifest.feature_list
+        if listed is None:
+            return []
+        shown = [feature.name for feature in shown_features(self.manifest)]
+        if len(shown) < len(features):
+            shown.insert(len(shown) // 2, "…")
+        lines = [
+            f"the study has {listed.count:,} features, in a list of {listed.bytes:,} bytes with the SHA-256"
+            f" {listed.sha256.hex()}",
+            f"the first and last of them: {', '.join(shown)}",
+        ]
+        if (bounds := widest_bounds(features)) is not None:
+            lines.append(f"their bounds lie between {decimal_text(bounds[0])} and {decimal_text(bounds[1])}")
+        if self.study.feature_list_path is not None:
+            lines.append(f"read the whole list in {self.study.feature_list_path}")
+        return lines
 
     def policy(self) -> list[str]:
         broken = [f"REFUSED: {line.text}" for line in self.judged if not line.holds]
@@ -449,6 +488,8 @@ class ConsentSheet:
             },
             "extends": None if manifest.extends is None else manifest.extends.hex(),
             "release": str(manifest.release),
+            "round": None if self._round is None else self._round.to_json(),
+            "misfit": self.misfit,
             "mechanism": manifest.mechanism,
             "calibration": manifest.calibration,
             "guarantee": str(figures.guarantee),
@@ -491,7 +532,8 @@ class ConsentSheet:
                 for participant in manifest.participants
             ],
             "you_may_join": is_participant(manifest, self.owner),
-            "features": [feature.to_body() for feature in manifest.features],
+            "features": [feature.to_body() for feature in shown_features(manifest)],
+            "feature_list": None if manifest.feature_list is None else manifest.feature_list.to_body(),
             "policy": {
                 "holds": all(line.holds for line in self.judged),
                 "lines": [
@@ -510,6 +552,21 @@ class ConsentSheet:
         if self.dry_run is not None:
             sheet["dry_run"] = self.dry_run.to_json(manifest)
         return sheet
+
+
+def shown_features(manifest: Manifest) -> tuple[Feature, ...]:
+    """The features that a sheet shows: all that stand in the manifest, or the ends of its list."""
+    features = manifest.features
+    if manifest.feature_list is None or len(features) <= 2 * _ENDS:
+        return features
+    return (*features[:_ENDS], *features[-_ENDS:])
+
+
+def widest_bounds(features: Sequence[Feature]) -> tuple[Fraction, Fraction] | None:
+    """The lowest and the highest bound of all numeric features; None if there are none."""
+    lowest = [feature.lower for feature in features if feature.lower is not None]
+    highest = [feature.upper for feature in features if feature.upper is not None]
+    return (min(lowest), max(highest)) if lowest else None
 
 
 def _new_records(extended: StudyId) -> str:

@@ -38,14 +38,14 @@ def _extensions(home: OwnerHome, manifest: Manifest) -> list[StudyId]:
     return [
         folder.study
         for folder in home.joined()
-        if folder.study != manifest.study_id and _extended_by(folder.manifest()) == manifest.extends
+        if folder.study != manifest.study_id and _extended_by(folder.manifest(), home) == manifest.extends
     ]
 
 
-def _extended_by(statement: bytes | None) -> StudyId | None:
+def _extended_by(statement: bytes | None, home: OwnerHome) -> StudyId | None:
     if statement is None:
         return None
     try:
-        return parse_manifest(verify_statement("manifest", statement).body).extends
+        return parse_manifest(verify_statement("manifest", statement).body, home.feature_lists).extends
     except DpdpcaError:
         return None  # of another version; its spend in the ledger is unknown to this rule

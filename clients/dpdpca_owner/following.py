@@ -9,32 +9,30 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
-from dpdpca_owner.accounts.approvals import first_round
+from dpdpca_owner.accounts.approvals import WHOLE, first_round
 from dpdpca_owner.actions import Desk, components, join, joined_at, prepare_join
 from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.inbox import share_state
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.reports import status
+from dpdpca_owner.study_checks import look_at, read_manifest, with_list
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, IntegrityError, PolicyError, UnavailableError
 from dpdpca_protocol.result.components import Components
 from dpdpca_protocol.study import TERMINAL_STATES, ShareState, StudyState
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_protocol.wire.identifiers import StudyId
-from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_runtime.http.address import StudyAddress
 from dpdpca_runtime.http.client import ProxyClient
 
 LOOK_SECONDS = 10.0
 """How long to wait before the proxy is asked again."""
 
-_PASSING = frozenset({"busy", "stale-request", "study-closed"})
-"""Errors that are no UnavailableError and pass by themselves: another command has the lock, a clock is wrong
-and will be set, a study was closed in this moment."""
+_PASSING = frozenset({"busy", "no-components-yet", "stale-request", "study-closed"})
+"""Errors that are no UnavailableError and pass by themselves: another command has the lock, a lift has no
+components yet, a clock is wrong and will be set, a study was closed in this moment."""
 
 FINAL = frozenset({"followed-study-ended", "share-withdrawn", "study-declined"})
 """Errors after which a study is no longer followed."""
@@ -131,12 +129,18 @@ class Follower:
         rounds = [each for each in known.values() if self._share(each) is ShareState.COMPLETE]
         if not rounds and self.address.study not in {each.study_id for each in waiting}:
             raise self._ended_error("it was closed before this owner had sent its share")
+        newest = max(rounds, key=_position, default=None)
+        state = None if newest is None else self._state(newest)
         for manifest in sorted(rounds, key=_position, reverse=True):
             if self._state(manifest) == StudyState.PUBLISHED:
-                return self._fetch(StudyAddress(self.address.proxy, manifest.study_id))
+                address = StudyAddress(self.address.proxy, manifest.study_id)
+                if state in _ENDED or not self._may_go_on(manifest, newest):
+                    return self._fetch(address)
+                self._keep_meanwhile(address)
+                break
         if errors:
             raise errors[0]
-        if rounds and (state := self._state(max(rounds, key=_position))) in _ENDED:
+        if state in _ENDED:
             raise self._ended_error(f"its last round is {state}")
         return None
 
@@ -199,7 +203,8 @@ class Follower:
 
     def _terms(self, client: ProxyClient) -> Manifest:
         encoded = self.desk.home.study(self.address.study).manifest()
-        manifest = read_manifest(encoded or client.manifest(self.address.study), self.address.study)
+        encoded = with_list(encoded or client.manifest(self.address.study), self.desk.home, client)
+        manifest = read_manifest(encoded, self.address.study, self.desk.home.feature_lists)
         if manifest is None:
             raise IntegrityError(
                 "wrong-study", "the manifest does not belong to this study id", "tell the proxy's operator"
@@ -214,7 +219,7 @@ class Follower:
         for facts in client.inbox():
             if facts.study in self._unrelated:
                 continue
-            manifest = read_manifest(client.manifest(facts.study), facts.study)
+            manifest = look_at(client, self.desk.home, facts.study)
             if manifest is not None and _is_round(manifest, terms):
                 yield manifest
             else:
@@ -225,7 +230,8 @@ class Follower:
         for folder in self.desk.home.joined():
             with suppress(IntegrityError):  # a damaged folder of another study
                 encoded = folder.manifest()
-                manifest = None if encoded is None else read_manifest(encoded, folder.study)
+                lists = self.desk.home.feature_lists
+                manifest = None if encoded is None else read_manifest(encoded, folder.study, lists)
                 is_here = joined_at(folder).proxy == self.address.proxy
                 if is_here and manifest is not None and _is_round(manifest, terms):
                     yield manifest
@@ -254,6 +260,20 @@ class Follower:
                 return state
             self._ended[study] = state
         return self._ended[study]
+
+    def _may_go_on(self, manifest: Manifest, newest: Manifest | None) -> bool:
+        """Whether the scores of a lift may still come: a chain ends when all of its total is spent."""
+        if manifest.lift is None or newest is not manifest:
+            return manifest.lift is not None
+        chain = self.desk.home.approvals.chain(manifest, self.desk.home.ledger.read())
+        return chain is not None and chain.after < WHOLE
+
+    def _keep_meanwhile(self, address: StudyAddress) -> None:
+        """Keep the components of a lift while its scores are waited for."""
+        path = self.desk.home.study(address.study).components_path
+        if not path.exists():
+            self._fetch(address)
+            self.desk.say(f"the components of the lift are in {path}; their variances may still come")
 
     def _fetch(self, address: StudyAddress) -> Result:
         path = self.desk.home.study(address.study).components_path
@@ -299,25 +319,14 @@ def share_at(home: OwnerHome, address: StudyAddress) -> ShareState:
     """What this machine knows of its share in the study; see `inbox.share_state`."""
     folder = home.study(address.study)
     encoded = folder.manifest()
-    manifest = None if encoded is None else read_manifest(encoded, address.study)
+    lists = home.feature_lists
+    manifest = None if encoded is None else read_manifest(encoded, address.study, lists)
     return ShareState.ABSENT if manifest is None else share_state(folder, manifest.proxy.ed25519)
 
 
 def is_passing(error: DpdpcaError) -> bool:
     """Whether the same act may succeed later although nobody does anything here."""
     return isinstance(error, UnavailableError) or error.slug in _PASSING
-
-
-@lru_cache(maxsize=16)
-def read_manifest(encoded: bytes, study: StudyId) -> Manifest | None:
-    """A manifest that its data user signed and whose digest is `study`, else None. It decides only whether a
-    study is looked at: `open_study` verifies the rest."""
-    with suppress(DpdpcaError):
-        statement = verify_statement("manifest", encoded)
-        manifest = parse_manifest(statement.body)
-        if statement.digest == study and statement.signer == manifest.user.ed25519:
-            return manifest
-    return None
 
 
 def _is_round(manifest: Manifest, terms: Manifest) -> bool:

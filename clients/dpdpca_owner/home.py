@@ -19,6 +19,7 @@ from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.fields import read_text
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import IdentityKey, Statement
+from dpdpca_runtime.feature_lists import KeptLists
 from dpdpca_runtime.files import private_dir, write_private
 from dpdpca_runtime.http.marks import SeenMarks
 from dpdpca_runtime.identity_files import IdentityFiles
@@ -63,6 +64,7 @@ class OwnerHome:
         self.page_link_path = path / "page-link.json"
         self.approvals = Approvals(path / "chains")
         self.sources = Sources(path / "sources")
+        self.feature_lists = KeptLists(path / "feature-lists")
         self.followed = FollowedStudies(path / "followed")
         self.ledger = LedgerFile(path / "ledger", witness, self._joined)
 

@@ -60,7 +60,7 @@ _INDEX, _README, _TO_PROXY, _FROM_PROXY = "package.json", "README.txt", "to-prox
 _INDEX_LIMIT_BYTES = 16 * 1024 * 1024
 _ANSWER_LIMIT_BYTES = COMPONENTS_LIMIT_BYTES + STATEMENT_LIMIT_BYTES
 _FILE = re.compile(r"([0-9a-f]{32})\.bin")
-_TARGET = re.compile(r"/v1/[0-9a-z/]+(\?[a-z]+=[0-9a-z]+)?")
+_TARGET = re.compile(r"/v1/[0-9a-z/-]+(\?[a-z]+=[0-9a-z]+)?")
 _METHODS = frozenset({"DELETE", "GET", "POST", "PUT"})
 _MEDIA_TYPES = frozenset({JSON_MEDIA_TYPE, CHUNK_MEDIA_TYPE})
 _MEMBERS = frozenset({"body", "bytes", "headers", "keyid", "media_type", "method", "name", "target"})

@@ -22,7 +22,7 @@ from dpdpca_protocol.errors import MessageError, PolicyError, UsageError
 from dpdpca_protocol.messages.software import MOST_SOFTWARE, Software, read_software_digest
 from dpdpca_protocol.privacy.mechanisms import MECHANISMS
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.features import MAX_ENCODED_FEATURES
+from dpdpca_protocol.terms.features import MAX_LISTED_FEATURES
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.members import MAX_OWNERS
 from dpdpca_protocol.wire.fields import (
@@ -90,7 +90,7 @@ delta = 1e-6
 # max_delta = 1e-6
 # month_epsilon = 1             # the most in a calendar month (UTC): the sum over all studies
 # month_delta = 2e-6
-# releases = ["pre-study", "joint", "pairs"]   # a chain needs all three
+# releases = ["pre-study", "joint", "pairs", "sketch", "lift", "scores"]   # a chain needs all of them
 # min_owners = 3
 # [[rule.user]]                 # a data user, by its key or by its words; repeat the table for each
 # name = "Institute"
@@ -283,7 +283,7 @@ def _read(body: Mapping[str, Any], text: str) -> Policy:
     return Policy(
         max_epsilon=_positive(study["max_epsilon"], "max_epsilon"),
         max_delta=_positive(study["max_delta"], "max_delta"),
-        max_features=read_integer(study["max_features"], "max_features", 1, MAX_ENCODED_FEATURES),
+        max_features=read_integer(study["max_features"], "max_features", 1, MAX_LISTED_FEATURES),
         min_owners=min_owners,
         min_known_owners=read_integer(study["min_known_owners"], "min_known_owners", 0, MAX_OWNERS),
         min_records=read_integer(study["min_records"], "min_records", 1),

@@ -26,7 +26,14 @@ from dpdpca_owner.accounts.ledger import Ledger
 from dpdpca_owner.accounts.ledger_file import Head, LedgerFile, writing_to
 from dpdpca_owner.actions import Desk
 from dpdpca_owner.study_folder import StudyFolder
-from dpdpca_protocol.errors import ConflictError, DpdpcaError, IntegrityError, MessageError, PolicyError
+from dpdpca_protocol.errors import (
+    ConflictError,
+    DpdpcaError,
+    IntegrityError,
+    MessageError,
+    NotFoundError,
+    PolicyError,
+)
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_protocol.wire.fields import read_text, read_time, time_text
@@ -212,8 +219,8 @@ def _charge(desk: Desk, folder: StudyFolder) -> tuple[Charge, str | None]:
     except IntegrityError as error:
         return unread, _not_counted(folder, error.problem)
     try:
-        manifest = parse_manifest(body)
-    except (MessageError, PolicyError) as error:
+        manifest = parse_manifest(body, desk.home.feature_lists)
+    except (MessageError, NotFoundError, PolicyError) as error:
         refused = f"this version refuses the terms of the study: {error.problem}"
         return _named_in(body, unread), _not_counted(folder, refused)
     return Charge.of(manifest, desk.for_study(manifest).owner.key.public.party_id), None

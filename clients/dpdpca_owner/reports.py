@@ -16,7 +16,7 @@ from dpdpca_owner.inclusion import (
     check_inclusion,
 )
 from dpdpca_owner.policy import PolicyLine
-from dpdpca_owner.study_checks import RefusedTermsError, read_terms
+from dpdpca_owner.study_checks import RefusedTermsError, read_terms, with_list
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.errors import (
     DpdpcaError,
@@ -129,7 +129,8 @@ def status(desk: Desk, address: StudyAddress) -> Report:
     """
     folder, ledger = desk.home.study(address.study), desk.home.ledger
     with desk.client(address.proxy) as client:
-        manifest = read_terms(folder.manifest() or client.manifest(address.study), address, desk.home)
+        encoded = folder.manifest() or client.manifest(address.study)
+        manifest = read_terms(with_list(encoded, desk.home, client), address, desk.home)
     desk, pinned = desk.for_study(manifest), manifest.proxy.ed25519
     receipt = folder.last_receipt(pinned)
     with desk.client(address.proxy) as client:

@@ -19,7 +19,7 @@ from dpdpca_protocol.paillier.cipher import Encryptor, add_plain, encode_signed
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.randomness import Randomness
-from dpdpca_protocol.records.block_sums import BlockSums
+from dpdpca_protocol.records.block_sums import Sums
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.release.suite import BegunShare, Suite
 from dpdpca_protocol.release.vectors import PaillierVectors
@@ -36,7 +36,7 @@ OnEncrypted = Callable[[int], None]
 
 def share_chunks(
     signed: SignedManifest,
-    sums: SecondMoments | BlockSums,
+    sums: Sums,
     noise: Samplers,
     folder: StudyFolder,
     randomness: Randomness,
@@ -80,9 +80,7 @@ def share_chunks(
             yield _finish(begun.popleft(), public, folder, randomness, on_encrypted)
 
 
-def share_values(
-    signed: SignedManifest, sums: SecondMoments | BlockSums, noise: Samplers
-) -> NDArray[np.int64]:
+def share_values(signed: SignedManifest, sums: Sums, noise: Samplers) -> NDArray[np.int64]:
     """All values of a flat share, with this owner's part of the noise if the owners draw it.
 
     Args:
@@ -190,7 +188,7 @@ def _finish(
     return chunk
 
 
-def _plaintexts(signed: SignedManifest, sums: SecondMoments | BlockSums, noise: Samplers) -> Iterator[int]:
+def _plaintexts(signed: SignedManifest, sums: Sums, noise: Samplers) -> Iterator[int]:
     """Packs rows one at a time: a whole matrix of Python integers would take ten times the memory."""
     figures = signed.manifest.figures
     if figures.blocks:

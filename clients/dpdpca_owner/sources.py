@@ -15,7 +15,13 @@ from typing import Any, Self
 from dpdpca_owner.accounts.spending import check_data_set
 from dpdpca_owner.policy import Policy
 from dpdpca_owner.records.open import is_in_objects, locate_data
-from dpdpca_owner.records.source import AS_IT_STANDS, DataLocation, Reading
+from dpdpca_owner.records.source import (
+    AS_IT_STANDS,
+    LATER_READING_MEMBERS,
+    READING_MEMBERS,
+    DataLocation,
+    Reading,
+)
 from dpdpca_protocol.errors import ConflictError, InputError, MessageError, NotFoundError, UsageError
 from dpdpca_runtime.files import remove_private
 from dpdpca_runtime.home_folder import expanded
@@ -23,7 +29,7 @@ from dpdpca_runtime.own_files import load, own_file, save
 
 _NAME = re.compile("[a-z0-9][a-z0-9._-]{0,63}")
 _TEXTS = ("data", "data_set", "decimal", "encoding", "query", "url_file")
-_MEMBERS = (*_TEXTS, "header_lines", "missing_markers")
+_MEMBERS = (*_TEXTS, *READING_MEMBERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +69,7 @@ class RegisteredSource:
         return self.data_set or policy.dataset or self.name
 
     def to_body(self) -> dict[str, Any]:
-        markers = self.reading.missing_markers
-        return {member: getattr(self, member) for member in _TEXTS} | {
-            "header_lines": self.reading.header_lines,
-            "missing_markers": None if markers is None else list(markers),
-        }
+        return {member: getattr(self, member) for member in _TEXTS} | self.reading.to_body()
 
     @classmethod
     def parse(cls, name: str, body: Mapping[str, Any]) -> Self:
@@ -75,14 +77,7 @@ class RegisteredSource:
         for member in _TEXTS:
             if not isinstance(body[member], str if member == "decimal" else str | None):
                 raise MessageError("malformed", f"the member {member} is not a text")
-        markers, lines = body["missing_markers"], body["header_lines"]
-        if markers is not None:
-            if not isinstance(markers, list) or not all(isinstance(each, str) for each in markers):
-                raise MessageError("malformed", "the member missing_markers is not a list of texts")
-            markers = tuple(markers)
-        if lines is not None and (not isinstance(lines, int) or isinstance(lines, bool)):
-            raise MessageError("malformed", "the member header_lines is not an integer")
-        return cls(name, **{member: body[member] for member in _TEXTS}, reading=Reading(markers, lines))
+        return cls(name, **{member: body[member] for member in _TEXTS}, reading=Reading.parse(body))
 
 
 class Sources:
@@ -132,7 +127,7 @@ class Sources:
         path = self._path(name)
         if not path.exists():
             raise _unknown(name)
-        body = load(path, *_MEMBERS)
+        body = load(path, *_MEMBERS, optional=LATER_READING_MEMBERS)
         with own_file(path):
             return RegisteredSource.parse(name, body)
 
@@ -170,7 +165,10 @@ def _absolute(source: RegisteredSource) -> RegisteredSource:
         data = str(expanded(Path(data)).absolute())
     if url_file is not None:
         url_file = str(expanded(Path(url_file)).absolute())
-    return replace(source, data=data, url_file=url_file)
+    reading = source.reading
+    if reading.names is not None:
+        reading = replace(reading, names=str(expanded(Path(reading.names)).absolute()))
+    return replace(source, data=data, url_file=url_file, reading=reading)
 
 
 def _unknown(name: str) -> NotFoundError:

@@ -2,14 +2,26 @@
 anything."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
 
 from dpdpca_owner.blinding import check_blinding_keys
 from dpdpca_owner.home import Owner, OwnerHome
-from dpdpca_protocol.errors import AuthenticationError, MessageError, NotAllowedError, PolicyError
+from dpdpca_protocol.errors import (
+    AuthenticationError,
+    DpdpcaError,
+    MessageError,
+    NotAllowedError,
+    NotFoundError,
+    PolicyError,
+    UnavailableError,
+)
 from dpdpca_protocol.messages.software import Software
 from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules
+from dpdpca_protocol.terms.feature_list import FeatureLists
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, parse_manifest
 from dpdpca_protocol.wire.identifiers import StudyId
@@ -34,6 +46,7 @@ class OpenedStudy:
         owners_since: for each raw Ed25519 key of a named owner, when this owner first joined a study with it.
         compared: the raw Ed25519 keys of the named owners whose words this owner has compared.
         software: what the proxy's newest card names; None if it names nothing, or nobody has asked.
+        feature_list_path: where this owner keeps the list of features; None if the manifest names no list.
     """
 
     signed: SignedManifest
@@ -42,6 +55,7 @@ class OpenedStudy:
     owners_since: Mapping[bytes, str] = field(default_factory=dict)
     compared: frozenset[bytes] = frozenset()
     software: Software | None = None
+    feature_list_path: Path | None = None
 
     @property
     def manifest(self) -> Manifest:
@@ -58,6 +72,8 @@ def open_study(
 ) -> OpenedStudy:
     """Fetch a study's manifest and verify everything about it that this owner can.
 
+    The list of features that the manifest may name is fetched before.
+
     1. The data user that the manifest names has signed it, and its figures equal those computed again here.
     2. The manifest's modulus is suitable and proved, and no other study of this owner used it (attacks A5 and
     A10). 3. The manifest's hash is the study id that the owner was given (attack A11). 4. The proxy that the
@@ -72,9 +88,10 @@ def open_study(
     """
     proxy = home.pins.proxy(address.proxy)
     signed = open_manifest(
-        client.manifest(address.study),
+        with_list(client.manifest(address.study), home, client),
         home.known_moduli(besides=address.study),
         key_rules=key_rules,
+        feature_lists=home.feature_lists,
     )
     if signed.study_id != address.study:
         raise AuthenticationError(
@@ -97,7 +114,20 @@ def open_study(
         client.rotations,
         may_be_former=_is_joined(home, signed.study_id),
     )
-    return OpenedStudy(signed, proxy, pinned.met if pinned else None)
+    listed = signed.manifest.feature_list
+    path = home.feature_lists.path(listed.sha256) if listed else None
+    return OpenedStudy(signed, proxy, pinned.met if pinned else None, feature_list_path=path)
+
+
+def with_list(encoded: bytes, home: OwnerHome, client: ProxyClient) -> bytes:
+    """The same signed manifest, after its list of features, if it names one, was fetched and kept.
+
+    Raises:
+        MessageError, AuthenticationError: it is no signed manifest, or `feature-list-differs`.
+        NotFoundError: `feature-list-missing`.
+    """
+    home.feature_lists.fetch(verify_statement("manifest", encoded).body, client.feature_list)
+    return encoded
 
 
 def follow_proxy(url: str, home: OwnerHome, client: ProxyClient, say: Callable[[str], None]) -> ProxyCard:
@@ -148,8 +178,8 @@ def read_terms(encoded: bytes, address: StudyAddress, home: OwnerHome) -> Manife
     if statement.digest != address.study:
         raise wrong
     try:
-        manifest = parse_manifest(statement.body)
-    except (MessageError, PolicyError) as error:
+        manifest = parse_manifest(statement.body, home.feature_lists)
+    except (MessageError, NotFoundError, PolicyError) as error:
         raise RefusedTermsError(
             "manifest-refused",
             f"this version refuses the terms of the study: {error.problem}",
@@ -159,6 +189,37 @@ def read_terms(encoded: bytes, address: StudyAddress, home: OwnerHome) -> Manife
     if manifest.proxy.ed25519 not in keys:
         raise wrong
     return manifest
+
+
+def look_at(client: ProxyClient, home: OwnerHome, study: StudyId) -> Manifest | None:
+    """The manifest of somebody's study, like `read_manifest`, with the list of features that it may name.
+    None if there is no such list: a bad study must not hold up the others."""
+    encoded = client.manifest(study)
+    try:
+        with_list(encoded, home, client)
+    except UnavailableError:
+        raise
+    except DpdpcaError:
+        return None
+    return read_manifest(encoded, study, home.feature_lists)
+
+
+def read_manifest(encoded: bytes, study: StudyId, feature_lists: FeatureLists) -> Manifest | None:
+    """A manifest that its data user signed and whose digest is `study`, else None. It decides only whether a
+    study is looked at: `open_study` verifies the rest."""
+    signed = read_signed(encoded, study, feature_lists)
+    return None if signed is None else signed.manifest
+
+
+@lru_cache(maxsize=16)
+def read_signed(encoded: bytes, study: StudyId, feature_lists: FeatureLists) -> SignedManifest | None:
+    """Like `read_manifest`, with the statement."""
+    with suppress(DpdpcaError):
+        statement = verify_statement("manifest", encoded)
+        manifest = parse_manifest(statement.body, feature_lists)
+        if statement.digest == study and statement.signer == manifest.user.ed25519:
+            return SignedManifest(manifest, statement, study)
+    return None
 
 
 def check_names(opened: OpenedStudy, home: OwnerHome, owner: Owner, client: ProxyClient) -> OpenedStudy:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpdpca_owner.records.source import AS_IT_STANDS, Reading
+from dpdpca_owner.records.source import AS_IT_STANDS, LATER_READING_MEMBERS, READING_MEMBERS, Reading
 from dpdpca_protocol.errors import ConflictError, IntegrityError, MessageError, PolicyError
 from dpdpca_protocol.messages.share import Receipt
 from dpdpca_protocol.release.suite import BegunShare
@@ -131,26 +131,12 @@ class StudyFolder:
         path = self.path / "reading.json"
         if not path.exists():
             return AS_IT_STANDS
-        body = load(path, "header_lines", "missing_markers")
-        lines, markers = body["header_lines"], body["missing_markers"]
+        body = load(path, *READING_MEMBERS, optional=LATER_READING_MEMBERS)
         with own_file(path):
-            if lines is not None and type(lines) is not int:
-                malformed("header_lines", "an integer")
-            if markers is not None and not (
-                isinstance(markers, list) and all(isinstance(each, str) for each in markers)
-            ):
-                malformed("missing_markers", "a list of texts")
-        return Reading(None if markers is None else tuple(markers), lines)
+            return Reading.parse(body)
 
     def save_reading(self, reading: Reading) -> None:
-        markers = reading.missing_markers
-        save(
-            self.path / "reading.json",
-            {
-                "header_lines": reading.header_lines,
-                "missing_markers": None if markers is None else list(markers),
-            },
-        )
+        save(self.path / "reading.json", reading.to_body())
 
     def declined(self) -> Declined | None:
         """The decision to decline the study; None if there is none, or if a person joined the study later."""

@@ -22,6 +22,7 @@ from dpdpca_protocol.paillier.chunks import chunk_count, chunk_length, parse_chu
 from dpdpca_protocol.paillier.cipher import check_ciphertexts
 from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules
 from dpdpca_protocol.release.suite import Cohort, CohortShare
+from dpdpca_protocol.terms.feature_list import FeatureLists, no_lists
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
@@ -52,6 +53,7 @@ def verify_manifest(
     user: Sequence[bytes],
     *,
     key_rules: KeyRules = PRODUCT_KEYS,
+    feature_lists: FeatureLists = no_lists,
 ) -> SignedManifest:
     """The manifest with this id, if this data user signed it and it names the pinned proxy.
 
@@ -60,7 +62,7 @@ def verify_manifest(
             to another study.
         AuthenticationError: the manifest names another data user or another proxy.
     """
-    signed = open_manifest(untrusted, key_rules=key_rules)
+    signed = open_manifest(untrusted, key_rules=key_rules, feature_lists=feature_lists)
     if signed.study_id != study:
         raise MessageError("wrong-study", "the manifest belongs to another study", "ask for this study again")
     if signed.manifest.user.ed25519 not in user:

@@ -7,8 +7,9 @@ from dpdpca_protocol.errors import ConflictError, IntegrityError, MessageError
 from dpdpca_protocol.messages.log import LogEntry, check_chain
 from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules
+from dpdpca_protocol.terms.feature_list import FeatureLists, lists_of, no_lists
 from dpdpca_protocol.terms.signed_manifest import SignedManifest
-from dpdpca_protocol.wire.canonical import canonical_json
+from dpdpca_protocol.wire.canonical import canonical_json, canonical_texts
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.signing import named_head, verify_statement
 from dpdpca_user.evidence import VerifiedRelease, check_chunk, check_opened, verify_manifest, verify_release
@@ -37,7 +38,14 @@ def verify_evidence(
         ConflictError: there is no release yet.
         DpdpcaError: the first check that fails.
     """
-    signed = verify_manifest(canonical_json(evidence["manifest"]), study, proxy, user, key_rules=key_rules)
+    signed = verify_manifest(
+        canonical_json(evidence["manifest"]),
+        study,
+        proxy,
+        user,
+        key_rules=key_rules,
+        feature_lists=_lists(evidence.get("feature_list")),
+    )
     yield "this data user signed the manifest, its figures are correct, and its key is suitable"
     yield "the manifest names the pinned proxy"
     bundle = evidence.get("release")
@@ -145,6 +153,16 @@ def _broken_log(what: str) -> IntegrityError:
     return IntegrityError(
         "log-broken", f"the log of the service is invalid: {what}", "restore the newest copy of the database"
     )
+
+
+def _lists(listed: Any) -> FeatureLists:
+    """The list of features in the evidence. Whether the manifest names it is checked with the manifest."""
+    if not isinstance(listed, list):
+        return no_lists
+    try:
+        return lists_of(canonical_texts(listed).encode())
+    except (TypeError, ValueError) as error:
+        raise MessageError("malformed", "the evidence has no list of features") from error
 
 
 def _optional(statement: Any) -> bytes | None:

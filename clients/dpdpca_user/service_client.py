@@ -13,6 +13,7 @@ import httpx
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.wire.address import parse_address
 from dpdpca_protocol.wire.http import JSON_MEDIA_TYPE
+from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_runtime.http.connection import Peer, ca_file_of_environment
 from dpdpca_runtime.http.exchange import Call, Exchange
 from dpdpca_runtime.http.retry import Patience
@@ -91,6 +92,14 @@ class ServiceClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._exchange.close()
+
+    def send_feature_list(self, content: bytes) -> dict[str, Any]:
+        """Store a list of features for drafts that name it.
+
+        The answer is the `feature_list` of such a draft.
+        """
+        path = f"/v1/feature-lists/{Digest.of(content).hex()}"
+        return self._json("PUT", path, content=content)
 
     def create(
         self,
@@ -185,7 +194,7 @@ class ServiceClient:
             media_type,
             urlencode(query or {}),
             limit_bytes=_LIMIT_BYTES,
-            is_repeatable=method == "GET",
+            is_repeatable=method in ("GET", "PUT"),
         )
         return self._exchange.ask(call, _GROWTH * _LIMIT_BYTES)
 

@@ -3,6 +3,10 @@
 from typing import Final
 
 COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
+    "alleles-swapped": (
+        "A PLINK file has the alleles of a site in the other order than the study.",
+        "Add `--flip` to count the study's allele there.",
+    ),
     "already-initialised": (
         "The home folder already contains keys or a ledger.",
         "Use this folder, or name another with `--home`. If the key file is lost, restore it from a backup.",
@@ -57,6 +61,11 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Correct the setting or the file that the message names.",
     ),
     "bad-study": ("The text is not the id of a study.", "Copy the 64 hex digits that `study list` prints."),
+    "bad-features": (
+        "A table or a list of features cannot be used. The message names the line.",
+        "Correct the line. A table has the columns `name`, `lower` and `upper`, and perhaps `centre`,"
+        " `scale`, `unit` and `description`.",
+    ),
     "bad-why": (
         "The reason for declining a study cannot be shown to people.",
         "Give one line of plain text, at most 500 characters.",
@@ -193,9 +202,17 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Follow the [recovery instructions](../ledger.md).",
     ),
     "log-broken": ("An entry of a log does not follow the entry before it.", "Restore the newest backup."),
+    "missing-package": (
+        "A file needs a Python package that is not installed.",
+        "Install dpdpca with the extra that the message names, such as `genotypes`.",
+    ),
     "network-home": (
         "The owner's home is on a network file system.",
         "Name a folder on a disk of this machine with `--home` or `DPDPCA_OWNER_HOME`.",
+    ),
+    "no-components-yet": (
+        "The scores are about the components of a lift, and this owner has not got these components yet.",
+        "Join again once the components of the lift are published. The agent does so by itself.",
     ),
     "no-copy": (
         "The published components hold no copy for this owner.",
@@ -432,6 +449,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "The month of a rule has no room for another study, or the ledger was recovered in this month.",
         "Join the study yourself, or wait for the next month.",
     ),
+    "several-alleles": (
+        "A PLINK 2 file has a site with several alternative alleles.",
+        "Make a site of each allele, or leave such sites out: `plink2 --max-alleles 2`.",
+    ),
     "share-withdrawn": (
         "This owner has withdrawn its share of a study that was followed.",
         "To take part again, join that study while it is open.",
@@ -443,6 +464,12 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "source-differs": (
         "Another source of records is registered under this name.",
         "Choose another name, or remove the registered source first.",
+    ),
+    "strand-ambiguous": (
+        "A PLINK file has the alleles of a site in the other order than the study. They are A and T, or C and"
+        " G, so the strands may be swapped instead.",
+        "Set the reference alleles of the file (`plink2 --ref-from-fa`), or ask the data user for a study"
+        " without the site.",
     ),
     "study-cancelled": ("The proxy has cancelled the study.", "Read the reason, and start a new study."),
     "study-declined": (
@@ -523,6 +550,11 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "wrong-passphrase": (
         "The passphrase is missing or wrong.",
         "Give the passphrase with which the key was sealed.",
+    ),
+    "wrong-round": (
+        "A lift or scores do not fit the earlier rounds of their chain, or this owner does not know these"
+        " rounds.",
+        "Ask the data user to start the chain again. An owner that joined no sketch cannot join its lift.",
     ),
     "wrong-shape": ("An array has the wrong shape.", "Use the shape that the message states."),
     "wrong-study": (

@@ -56,6 +56,8 @@ REQUESTS: Final = (
     Request(ANYBODY, "post", "/v1/parties", "same key and invitation: same answer"),
     Request("both", "get", "/v1/parties"),
     Request("both", "get", "/v1/parties/rotations"),
+    Request("user", "put", "/v1/feature-lists/{sha256}", "same list: 204 again"),
+    Request("both", "get", "/v1/feature-lists/{sha256}"),
     Request("user", "post", "/v1/studies", "same manifest: 200 and the same id"),
     Request("both", "get", "/v1/studies"),
     Request("owner", "get", "/v1/inbox"),

@@ -42,7 +42,7 @@ def manifest_page() -> str:
             code(member.name),
             member.form.words,
             plain(member.meaning),
-            "yes" if member.is_required else "no",
+            _always(member.name, member.is_required),
             _WHO[member.drafted],
         )
         for member in MEMBERS
@@ -60,6 +60,13 @@ def manifest_page() -> str:
     )
 
 
+def _always(name: str, is_required: bool) -> str:
+    """Whether a member is always there."""
+    if name == "features":
+        return "this or `feature_list`"
+    return "yes" if is_required else "no"
+
+
 def draft_schema_file() -> str:
     return json.dumps(draft_schema(), ensure_ascii=False, indent=2)
 
@@ -69,7 +76,7 @@ def draft_page() -> str:
     rows = [
         (
             code(name),
-            "yes" if name in schema["required"] else "no",
+            _always(name, name in schema["required"] or name == "features"),
             kind(described),
             plain(described["description"]),
             code(described["default"]) if "default" in described else "",
@@ -96,6 +103,11 @@ def draft_page() -> str:
             "owners, even together. Such a study names its owners, and needs all of them. The draft may then",
             "leave out `noise_by` (`owners`), `closing` (`when-complete`), `min_owners` and `max_owners`",
             "(the number of participants). A masked study cannot be blinded.",
+            "",
+            "A study with many features names a list of them by `feature_list`, in place of `features`. In",
+            "a draft for the commands, `feature_list` may be the path of the list's file, relative to the draft.",
+            "`dpdpca user study features` makes such a file from a table. In a draft for the service,",
+            "`feature_list` is what `PUT /v1/feature-lists/SHA256` answers.",
             "",
             "Some members have no default in this table. If you omit such a member, the manifest omits it",
             "too, or the service computes its value from the rest of the draft:",

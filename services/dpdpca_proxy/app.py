@@ -21,7 +21,7 @@ from dpdpca_proxy.jobs import Jobs
 from dpdpca_proxy.page.overview import overview_of
 from dpdpca_proxy.page.render import FOLDER, render_failure, render_overview
 from dpdpca_proxy.proxy import Proxy
-from dpdpca_proxy.routes import events, inbox, parties, releases, shares, studies
+from dpdpca_proxy.routes import events, feature_lists, inbox, parties, releases, shares, studies
 from dpdpca_proxy.routes.callers import check_addressed_here
 from dpdpca_proxy.routes.contract import SECURITY
 from dpdpca_proxy.routes.events import event_stream
@@ -124,7 +124,7 @@ def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
     app.state.statements = LargeBodies(_STATEMENTS_BYTES, _STATEMENTS_BYTES // 4)
     app.state.probed_at = time.monotonic()
     app.state.rate = RateLimit(proxy.settings.party_requests, time.monotonic)
-    for routes in (parties, inbox, studies, shares, releases, events):
+    for routes in (parties, inbox, feature_lists, studies, shares, releases, events):
         app.include_router(routes.router, dependencies=[Depends(check_addressed_here)])
     install_health(app, lambda: _not_ready(app), ["too-many"])
     describe(app, SECURITY)

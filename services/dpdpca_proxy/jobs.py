@@ -29,6 +29,7 @@ from dpdpca_protocol.study import RELEASED_STATES, TERMINAL_STATES, StudyEvent, 
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_proxy.audit import check_before_step
 from dpdpca_proxy.enrolment import forget_old_nonces
+from dpdpca_proxy.feature_lists import remove_unnamed
 from dpdpca_proxy.leases import StudyLeases
 from dpdpca_proxy.precomputation import Precomputation, study_files
 from dpdpca_proxy.precomputed import read_groups, usable_groups
@@ -209,8 +210,9 @@ class Jobs:
         return True
 
     def _tidy(self) -> None:
-        """Deletes leftovers of a crash: files without a key, and files of replaced shares or uncommitted
-        releases."""
+        """Deletes leftovers: files without a key, files of replaced shares or uncommitted releases, and lists
+        of features that no study names."""
+        self._guarded(remove_unnamed, self._proxy)
         with self._proxy.database.reading("list studies to tidy") as connection:
             rows = list_readable(connection).rows
         for row in rows:

@@ -25,14 +25,16 @@ from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules, PublicKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
 from dpdpca_protocol.release.suite import Suite
+from dpdpca_protocol.terms.feature_list import FeatureLists
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import paillier_key, parse_manifest, suite_of
-from dpdpca_protocol.wire.identifiers import PartyId, StudyId
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.sealing import open_sealed
 from dpdpca_protocol.wire.signing import IdentityKey, Statement, hex_bytes, verify_statement
 from dpdpca_proxy.settings import PREFIX, Settings
 from dpdpca_proxy.store.database import ProxyDatabase
-from dpdpca_proxy.store.files import FileStore, FolderStore
+from dpdpca_proxy.store.feature_lists import is_listed
+from dpdpca_proxy.store.files import FileStore, FolderStore, feature_list_name
 from dpdpca_proxy.store.releases import find_data_key
 from dpdpca_proxy.store.studies import load_blob, load_study
 from dpdpca_proxy.store.witness import Witness
@@ -47,6 +49,8 @@ from dpdpca_runtime.software import running_software
 
 DATABASE_FILE = "proxy.sqlite3"
 FILES_FOLDER = "studies"
+_LONG_TERMS = 4
+"""The terms of so few studies with a list of features are cached: each may take 200 MB."""
 
 Clock = Callable[[], datetime]
 
@@ -84,6 +88,8 @@ class Proxy:
     """What runs here, as the card and every release name it."""
     terms: Callable[[StudyId], StudyTerms]
     """Returns the terms of a stored study. The terms are parsed once and then cached."""
+    feature_lists: FeatureLists
+    """Returns the bytes of a stored list of features."""
     signer: Callable[[StudyId], bytes]
     """Returns the raw Ed25519 key of this proxy that a stored study names, even if its terms are refused."""
     wake: Callable[[], None] = field(default=lambda: None)
@@ -225,8 +231,16 @@ def open_proxy(
     counted = metrics or Metrics()
 
     @lru_cache(maxsize=64)
+    def usual_terms(study: StudyId) -> StudyTerms | None:
+        statement = _load_manifest(database, study)
+        return None if "feature_list" in statement.body else _terms_of(statement, lists, database.place)
+
+    @lru_cache(maxsize=_LONG_TERMS)
+    def long_terms(study: StudyId) -> StudyTerms:
+        return _terms_of(_load_manifest(database, study), lists, database.place)
+
     def terms(study: StudyId) -> StudyTerms:
-        return _load_terms(database, study)
+        return usual_terms(study) or long_terms(study)
 
     @lru_cache(maxsize=64)
     def signer(study: StudyId) -> bytes:
@@ -238,19 +252,22 @@ def open_proxy(
         Witness(settings.witness_path),
     )
     database.upgrade()
+    store = _open_files(settings)
+    lists = _stored_lists(database, store)
     with suppress(ConflictError):  # readiness reports it, and so does every request that it blocks
         database.settle_witness()
     return Proxy(
         settings=settings,
         keys=keys,
         database=database,
-        files=_open_files(settings),
+        files=store,
         now=now,
         randomness=randomness,
         metrics=counted,
         key_rules=key_rules,
         software=running_software(settings.image_digest),
         terms=terms,
+        feature_lists=lists,
         signer=signer,
         wake=wake,
     )
@@ -264,19 +281,32 @@ def passphrase_of(settings: Settings) -> bytes | None:
     return unlock(key_files(settings), settings.passphrase_file, f"{PREFIX}PASSPHRASE_FILE")
 
 
-def _load_terms(database: ProxyDatabase, study: StudyId) -> StudyTerms:
-    statement = _load_manifest(database, study)
+def _terms_of(statement: Statement, lists: FeatureLists, place: str) -> StudyTerms:
     try:
         # The statement was verified before it was stored, including figures and key proof.
-        manifest = parse_manifest(statement.body)
-    except (MessageError, PolicyError) as error:
+        manifest = parse_manifest(statement.body, lists)
+    except (MessageError, NotFoundError, PolicyError) as error:
         raise RefusedTermsError(
             "state-corrupt",
             f"this version refuses the terms of a stored study: {error.problem}",
             "go back to the version that opened the study, or cancel the study",
-            place=database.place,
+            place=place,
         ) from error
     return StudyTerms(manifest, suite_of(manifest))
+
+
+def _stored_lists(database: ProxyDatabase, files: FileStore) -> FeatureLists:
+    def find(digest: Digest) -> bytes | None:
+        with database.reading("find feature list") as connection:
+            if not is_listed(connection, digest):
+                return None
+        name = feature_list_name(digest)
+        content = files.read(name)
+        if Digest.of(content) != digest:
+            raise files.altered(name)
+        return content
+
+    return find
 
 
 def _load_signer(database: ProxyDatabase, study: StudyId) -> bytes:

@@ -24,9 +24,11 @@ from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 from dpdpca_protocol.wire.sealing import DATA_KEY_BYTES, seal
 from dpdpca_protocol.wire.signing import Statement, verify_statement
 from dpdpca_proxy.enrolment import check_named_parties
+from dpdpca_proxy.feature_lists import missing_list
 from dpdpca_proxy.proxy import Proxy, data_key_info
 from dpdpca_proxy.rotation import check_in_use
 from dpdpca_proxy.store.cohorts import check_planned_distance
+from dpdpca_proxy.store.feature_lists import name_list
 from dpdpca_proxy.store.files import sealed_folder
 from dpdpca_proxy.store.log import last_mark
 from dpdpca_proxy.store.parties import PartyRow, keys_of_party, list_parties
@@ -67,6 +69,7 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
         NotAllowedError: `not-the-study-owner`, the manifest names another data user than the caller.
         PolicyError: `manifest-refused`, the manifest names another proxy, its closing time has passed, or its
             parties are not enrolled under the names and keys in it.
+        NotFoundError: `feature-list-missing`.
         PolicyError: `cohort-too-close`, the study is blinded, and its cohort would be too close to another.
         CryptographicError: `unfit-modulus`, the modulus was used in another study.
     """
@@ -76,7 +79,7 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
     if present is not None:
         check_user(present, caller)
         return Accepted(known, is_new=False)
-    signed = open_manifest(untrusted, key_rules=proxy.key_rules)
+    signed = open_manifest(untrusted, key_rules=proxy.key_rules, feature_lists=proxy.feature_lists)
     manifest, now = signed.manifest, proxy.now()
     if manifest.user.ed25519 != caller.ed25519:
         raise NotAllowedError(
@@ -117,6 +120,9 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
             named=[PartyId.of(owner.ed25519) for owner in manifest.participants],
             features=[feature_key(feature.name) for feature in manifest.features],
         )
+        reference = manifest.feature_list
+        if reference is not None and not name_list(connection, reference.sha256, row.study):
+            raise missing_list(reference.sha256)
         if manifest.is_blinded:
             check_planned_distance(connection, row)
         insert_data_key(connection, row.study, key)

@@ -84,7 +84,8 @@ class Trail:
     def signed_manifest(self) -> SignedManifest:
         """The manifest, with verified signature and figures."""
         encoded = self.blob("manifest") or b""
-        return open_manifest(encoded, key_rules=self.proxy.key_rules)
+        proxy = self.proxy
+        return open_manifest(encoded, key_rules=proxy.key_rules, feature_lists=proxy.feature_lists)
 
     @property
     def manifest(self) -> Manifest:

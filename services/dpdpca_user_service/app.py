@@ -20,7 +20,7 @@ from dpdpca_runtime.asgi.problems import install_problem_handlers, problem_respo
 from dpdpca_runtime.asgi.traces import OWN_TRACES_ONLY
 from dpdpca_runtime.probe import StorageProbe
 from dpdpca_user_service.driver import Driver
-from dpdpca_user_service.routes import chains, drafts, models, studies
+from dpdpca_user_service.routes import chains, drafts, feature_lists, models, studies
 from dpdpca_user_service.routes.contract import SCHEMAS, SECURITY
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.transform.scores import AT_ONCE, WAIT_SECONDS
@@ -96,7 +96,7 @@ def make_app(service: UserService, *, drive: bool = True) -> FastAPI:
         ConcurrencyLimit(1, WAIT_SECONDS),
         ConcurrencyLimit(AT_ONCE, WAIT_SECONDS),
     )
-    for routes in (drafts, studies, chains, models):
+    for routes in (drafts, feature_lists, studies, chains, models):
         app.include_router(routes.router)
     install_health(app, ready)
     describe(app, SECURITY, SCHEMAS)

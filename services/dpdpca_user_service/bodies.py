@@ -225,6 +225,15 @@ class EvidenceBody(Body):
     opened: Annotated[Signed, statement("opened")] | None
     components: Annotated[Signed, statement("components")] | None
     release: ReleaseBundleBody | None
+    feature_list: list[dict[str, Any]] | None
+
+
+class FeatureListBody(Body):
+    """A list of features, as a draft and a manifest name it."""
+
+    sha256: Id
+    bytes: int
+    count: int
 
 
 class DeltaPartsBody(Body):

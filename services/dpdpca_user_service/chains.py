@@ -10,6 +10,7 @@ import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -93,12 +94,18 @@ def create_chain(
     first = norm_study(encoded_features(base))
     settings, now = service.settings, service.now()
     closes_at = closing_time(now, settings.closes_after_days)
-    lint(round_draft(base, first), service.party, proxy.provisional_party, closes_at, settings.key_bits)
+    checked = partial(
+        lint,
+        user=service.party,
+        proxy=proxy.provisional_party,
+        closes_at=closes_at,
+        key_bits=settings.key_bits,
+        feature_lists=service.feature_lists,
+    )
+    checked(round_draft(base, first))
     # All rounds name the same owners. The chain's id is that of the draft as it was written.
     chosen = with_chosen_participants(service, proxy, base)
-    manifest = lint(
-        round_draft(chosen, first), service.party, proxy.provisional_party, closes_at, settings.key_bits
-    )
+    manifest = checked(round_draft(chosen, first))
     chain_id = ids()[0]
     service.chains.add(
         chain_id,
@@ -266,7 +273,14 @@ def _first(service: UserService, chain: ChainRow) -> NextRound:
     closes_at = closing_time(now, settings.closes_after_days)
 
     def complete(draft: Mapping[str, Any]) -> Manifest:
-        return lint(draft, service.party, proxy.provisional_party, closes_at, settings.key_bits)
+        return lint(
+            draft,
+            service.party,
+            proxy.provisional_party,
+            closes_at,
+            settings.key_bits,
+            feature_lists=service.feature_lists,
+        )
 
     return begin_chain(chain.base, complete, chain.records, chain.scales)
 

@@ -75,6 +75,6 @@ def _complete(service: UserService) -> Complete:
     now = service.now()
 
     def complete(draft: Mapping[str, Any]) -> Manifest:
-        return lint_alone(draft, now)
+        return lint_alone(draft, now, service.feature_lists)
 
     return complete

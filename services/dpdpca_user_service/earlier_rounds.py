@@ -98,7 +98,9 @@ def _of_kind(rows: list[StudyRow], kind: ReleaseKind) -> StudyRow | None:
 
 
 def _manifest(service: UserService, row: StudyRow) -> Manifest:
-    return open_manifest(service.store.need(row.id, "manifest"), key_rules=service.key_rules).manifest
+    encoded = service.store.need(row.id, "manifest")
+    opened = open_manifest(encoded, key_rules=service.key_rules, feature_lists=service.feature_lists)
+    return opened.manifest
 
 
 def _wrong_round(problem: str) -> PolicyError:

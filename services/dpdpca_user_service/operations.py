@@ -9,7 +9,11 @@ from typing import Any
 
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, MessageError
 from dpdpca_protocol.messages.study_messages import StudyAct
+from dpdpca_protocol.terms.feature_list import read_feature_list
+from dpdpca_protocol.terms.signed_manifest import named_list
 from dpdpca_protocol.terms.statements import privacy_statements
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_user.evidence import released_chunks
 from dpdpca_user.offline import verify_evidence
 from dpdpca_user.planning.lint import JSON_MEDIA_TYPE, closing_time, lint, parse_draft, plain_json
@@ -46,6 +50,7 @@ def create_study(
     Raises:
         MessageError, PolicyError: the draft cannot become a manifest, or does not fit the earlier rounds that
             it names.
+        NotFoundError: `feature-list-missing`.
         NotFoundError, PolicyError: no proxy is known, or several are known and none is named.
         UnavailableError, AuthenticationError: the draft names owners, and the proxy cannot be asked for their
             keys.
@@ -54,9 +59,17 @@ def create_study(
     settings, now = service.settings, service.now()
     closes_at = closing_time(now, settings.closes_after_days)
     written = parse_draft(draft, media_type)
-    lint(written, service.party, proxy.provisional_party, closes_at, settings.key_bits)
+    checked = partial(
+        lint,
+        user=service.party,
+        proxy=proxy.provisional_party,
+        closes_at=closes_at,
+        key_bits=settings.key_bits,
+        feature_lists=service.feature_lists,
+    )
+    checked(written)
     chosen = with_chosen_participants(service, proxy, written)
-    manifest = lint(chosen, service.party, proxy.provisional_party, closes_at, settings.key_bits)
+    manifest = checked(chosen)
     check_earlier_rounds(service, manifest)
     if chosen != written:
         draft, media_type = json.dumps(plain_json(chosen)).encode(), JSON_MEDIA_TYPE
@@ -189,6 +202,7 @@ def evidence_of(service: UserService, name: str) -> bytes:
         "components": "published",
     }
     stored = {kind: service.store.blob(row.id, column) for kind, column in ours.items()} | {"release": bundle}
+    stored["feature_list"] = _named_list(service, row)
     chunks = 0 if bundle is None else released_chunks(signed_manifest(service, row))
     log = service.store.log_entries()
     if service.store.find(row.id).stage is not row.stage:
@@ -201,6 +215,33 @@ def evidence_of(service: UserService, name: str) -> bytes:
     }
     members = (f', "{kind}": '.encode() + (value or b"null") for kind, value in stored.items())
     return b"".join([json.dumps(facts)[:-1].encode(), *members, b"}"])
+
+
+def _named_list(service: UserService, row: StudyRow) -> bytes | None:
+    """The list of features that a study's manifest names, if it names one."""
+    reference = named_list(verify_statement("manifest", service.store.need(row.id, "manifest")).body)
+    return None if reference is None else service.feature_lists(reference.sha256)
+
+
+def keep_list(service: UserService, name: str, untrusted: bytes) -> dict[str, Any]:
+    """Stores a list of features for drafts that name it. Repeating it changes nothing.
+
+    Returns:
+        The reference, as a draft has it.
+
+    Raises:
+        MessageError: `feature-list-differs`, the list has another digest than `name`; or it is no list.
+        PolicyError: a feature breaks a rule.
+    """
+    if Digest.of(untrusted).hex() != name:
+        raise MessageError(
+            "feature-list-differs",
+            "the digest in the address is not that of the list",
+            "send the list to the address with its SHA-256",
+        )
+    reference, _ = read_feature_list(untrusted)
+    service.feature_lists.keep(untrusted)
+    return reference.to_body()
 
 
 def model_file(service: UserService, name: str) -> bytes:

@@ -15,6 +15,7 @@ from dpdpca_protocol.terms.parties import Party
 from dpdpca_protocol.terms.signed_manifest import parse_manifest, suite_of
 from dpdpca_protocol.wire.signing import IdentityKey, verify_statement
 from dpdpca_runtime.asgi.traces import NO_TRACES, Traces
+from dpdpca_runtime.feature_lists import KeptLists
 from dpdpca_runtime.files import private_dir
 from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_runtime.http.marks import SeenMarks
@@ -32,6 +33,7 @@ from dpdpca_user_service.study_keys import StudyKeys
 from dpdpca_user_service.work import make_key
 
 MARKS_FILE = "marks.json"
+LISTS_FOLDER = "feature-lists"
 _PATIENCE = Patience(seconds=5)
 
 Clock = Callable[[], datetime]
@@ -55,6 +57,8 @@ class UserService:
     connect: Connect
     now: Clock
     key_rules: KeyRules
+    feature_lists: KeptLists
+    """The lists of features that drafts and studies name."""
     model_of: Callable[[str], Model]
     """Returns the model of a row that has one. The last few models are cached."""
     wake: Callable[[], None] = field(default=lambda: None)
@@ -85,7 +89,7 @@ class UserService:
         """
         secret = self.keyring.open(self.store.need(row.id, "secret"), row.known_study)
         statement = verify_statement("manifest", self.store.need(row.id, "manifest"))
-        if not suite_of(parse_manifest(statement.body)).fits(secret):
+        if not suite_of(parse_manifest(statement.body, self.feature_lists)).fits(secret):
             raise IntegrityError(
                 "state-corrupt",
                 "the stored secret key does not match the study's manifest",
@@ -190,6 +194,7 @@ def open_service(
         ),
         now=now,
         key_rules=key_rules,
+        feature_lists=KeptLists(settings.home / LISTS_FOLDER),
         model_of=model_of,
         wake=wake,
     )

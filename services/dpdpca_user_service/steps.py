@@ -33,17 +33,23 @@ from dpdpca_protocol.messages.study_messages import (
     SealedComponents,
     StudyAct,
 )
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.suite import Cohort
 from dpdpca_protocol.result.components import Components
 from dpdpca_protocol.result.publication import encode_components, parse_components
 from dpdpca_protocol.study import RELEASED_STATES, ShareState, StudyState
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, sign_manifest
+from dpdpca_protocol.terms.signed_manifest import (
+    SignedManifest,
+    named_list,
+    open_manifest,
+    sign_manifest,
+)
 from dpdpca_protocol.terms.terms import SuiteName
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES, RELEASE_LIMIT_BYTES
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
-from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES, components_info, seal
+from dpdpca_protocol.wire.sealing import DATA_KEY_BYTES, SEALING_OVERHEAD_BYTES
 from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_runtime.http.answers import ReleaseBundle, StudyFacts
 from dpdpca_runtime.http.client import ProxyClient
@@ -161,7 +167,7 @@ def _make_key(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
             draft = with_current_keys(draft, rotations)
     with _final():
         # Everything except the key is checked before seconds are spent on making one.
-        lint(draft, user, pinned.party, closes_at, settings.key_bits, participants)
+        lint(draft, user, pinned.party, closes_at, settings.key_bits, participants, service.feature_lists)
     with _timed(service, row, "key"):
         is_pads = suite_of_draft(draft) is SuiteName.PADS
         made = make_pads_key() if is_pads else service.study_keys.take(row.id)
@@ -173,6 +179,7 @@ def _make_key(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
             participants,
             made.public,
             closes_at=closes_at,
+            feature_lists=service.feature_lists,
         )
     statement = sign_manifest(manifest, service.key)
     study = manifest.study_id
@@ -193,10 +200,13 @@ def _post_manifest(service: UserService, row: StudyRow, proxy: ProxyClient) -> b
     manifest = service.store.need(row.id, "manifest")
     service.secret(row)  # before any owner encrypts with a key that this service does not have
     try:
+        _send_list(service, manifest, proxy)
         study = proxy.create_study(manifest)
-    except (AuthenticationError, UnavailableError):
+    except (AuthenticationError, IntegrityError, UnavailableError):
         raise
     except DpdpcaError as error:
+        if error.slug == "too-many-feature-lists":  # earlier lists go after a day
+            raise
         raise RefusedError(error) from error
     if study != row.study:
         raise RefusedError(
@@ -204,6 +214,21 @@ def _post_manifest(service: UserService, row: StudyRow, proxy: ProxyClient) -> b
         )
     service.store.move(row, Stage.OPEN, service.now())
     return True
+
+
+def _send_list(service: UserService, manifest: bytes, proxy: ProxyClient) -> None:
+    """Sends the list of features that a manifest names. The proxy must have it before the manifest."""
+    reference = named_list(verify_statement("manifest", manifest).body)
+    if reference is None:
+        return
+    if (content := service.feature_lists(reference.sha256)) is None:
+        raise IntegrityError(
+            "state-corrupt",
+            "the list of features that a study names is missing",
+            "send the list to this service again",
+            place=str(service.feature_lists.path(reference.sha256)),
+        )
+    proxy.put_feature_list(content)
 
 
 def _follow(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
@@ -378,10 +403,19 @@ def _fit(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     with service.traces.step("open"), _final():
         opened: FittedModel
         if before is not None:
-            opened = service.workers.call(open_wide, secret, body, chunks, cohort, in_clear, before)
+            opened = service.workers.call(
+                open_wide, secret, body, chunks, cohort, in_clear, before, service.feature_lists
+            )
         else:
             opened = service.workers.call(
-                open_release, secret, body, chunks, verified.release.records, cohort, in_clear
+                open_release,
+                secret,
+                body,
+                chunks,
+                verified.release.records,
+                cohort,
+                in_clear,
+                service.feature_lists,
             )
     service.store.take_seconds(row, "decrypt", opened.decrypt_seconds)
     service.store.take_seconds(row, "fit", opened.fit_seconds)
@@ -439,7 +473,9 @@ def _read_pre_study(
     """Decrypts the numbers of a pre-study or a sketch. They are its result."""
     body = signed.manifest.to_body()
     with _final(), service.traces.step("open"):
-        result, seconds = service.workers.call(open_pre_study, secret, body, chunks, cohort)
+        result, seconds = service.workers.call(
+            open_pre_study, secret, body, chunks, cohort, service.feature_lists
+        )
     service.store.take_seconds(row, "decrypt", seconds)
     service.store.move(
         row, Stage.FITTED, service.now(), model=json.dumps(result.to_json(), allow_nan=False).encode()
@@ -461,10 +497,14 @@ def _publish(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
         bundle = decode_bundle(service.store.need(row.id, "bundle"))
         verified = _verify(service, row, signed, bundle)
         model = service.model_of(row.id)
-        plain = publishable(model.study, model.components, len(verified.shares))
-        info = components_info(model.study)
-        sealed = {owner: seal(plain, share.kem, info) for owner, share in verified.shares.items()}
-        said = SealedComponents(model.study, sealed, service.store.log_head())
+        keys = {owner: share.kem for owner, share in verified.shares.items()}
+        is_wide = signed.manifest.rules.is_wide
+        plain = publishable(model.study, model.components, len(keys), once=is_wide)
+        log = service.store.log_head()
+        if is_wide:
+            said = SealedComponents.seal_once(model.study, plain, keys, OS_RANDOMNESS, log)
+        else:
+            said = SealedComponents.seal_each(model.study, plain, keys, log)
         encoded = said.sign(service.key_of(row)).encoded
         service.store.note(row, published=encoded)
     statement = verify_statement("components", encoded, service.key_of(row).public.ed25519)
@@ -489,15 +529,23 @@ def check_publication(service: UserService, row: StudyRow) -> None:
         )
 
 
-def publishable(study: StudyId, components: Components, owners: int) -> bytes:
+def publishable(study: StudyId, components: Components, owners: int, *, once: bool = False) -> bytes:
     """The encoded components for the owners. If all components together are too large, only the leading ones
     are encoded.
+
+    Args:
+        study: whose components they are.
+        components: all of them.
+        owners: how many owners get them.
+        once: whether the owners get a key each, and the components together.
 
     Raises:
         LimitError: not even one component fits.
     """
     # Each copy is sealed, in hex, and has its owner's id as key. The statement has further members.
-    room = (COMPONENTS_LIMIT_BYTES - 4096) // owners // 2 - SEALING_OVERHEAD_BYTES - 100
+    sealing = SEALING_OVERHEAD_BYTES + 100
+    keys = 2 * owners * (DATA_KEY_BYTES + sealing) if once else 0
+    room = (COMPONENTS_LIMIT_BYTES - 4096 - keys) // (1 if once else owners) // 2 - sealing
     plain = encode_components(study, components)
     while len(plain) > room:
         count = components.component_count
@@ -571,7 +619,11 @@ def _declines(service: UserService, row: StudyRow, facts: StudyFacts) -> dict[Pa
 
 
 def signed_manifest(service: UserService, row: StudyRow) -> SignedManifest:
-    return open_manifest(service.store.need(row.id, "manifest"), key_rules=service.key_rules)
+    return open_manifest(
+        service.store.need(row.id, "manifest"),
+        key_rules=service.key_rules,
+        feature_lists=service.feature_lists,
+    )
 
 
 def _verify(

@@ -25,6 +25,7 @@ from dpdpca_protocol.release.suite import Cohort, Suite
 from dpdpca_protocol.result.components import EncodedSpace, check_scatter, fit_components
 from dpdpca_protocol.result.publication import encode_components
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.feature_list import FeatureLists, no_lists
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import KeyTerms, PadsKeyTerms, StudyKey
@@ -91,6 +92,7 @@ def open_release(
     records: int | None,
     cohort: Cohort,
     in_clear: bool,
+    feature_lists: FeatureLists = no_lists,
 ) -> FittedModel:
     """Decrypts a verified release, refuses one that honest records cannot give, and computes components.
 
@@ -102,6 +104,7 @@ def open_release(
         cohort: the shares that the release contains.
         in_clear: whether the components may be published in clear. If the proxy drew the noise, publication
             in clear needs a second draw of our own, and nothing leaves this process without it.
+        feature_lists: gives the list that the manifest may name.
 
     Raises:
         CryptographicError: the release does not decrypt to a symmetric matrix within its slots;
@@ -109,7 +112,7 @@ def open_release(
         PolicyError: `cohort-too-small`. In a joint study, N is known only after decryption.
     """
     begin = time.monotonic()
-    manifest = parse_manifest(manifest_body)
+    manifest = parse_manifest(manifest_body, feature_lists)
     suite, figures, owners = suite_of(manifest), manifest.figures, len(cohort.shares)
     d = figures.encoded_features
     if figures.rules.is_masked:
@@ -143,7 +146,11 @@ def open_release(
 
 
 def open_pre_study(
-    secret: bytes, manifest_body: dict[str, Any], chunks: list[bytes], cohort: Cohort
+    secret: bytes,
+    manifest_body: dict[str, Any],
+    chunks: list[bytes],
+    cohort: Cohort,
+    feature_lists: FeatureLists = no_lists,
 ) -> tuple[PreStudyResult, float]:
     """Decrypts the verified release of a pre-study or a sketch. Returns its numbers and the seconds of this
     call.
@@ -151,14 +158,14 @@ def open_pre_study(
     They always have a second draw if the proxy drew the noise, because later manifests depend on them.
 
     Args:
-        secret, manifest_body, chunks, cohort: like in `open_release`.
+        secret, manifest_body, chunks, cohort, feature_lists: like in `open_release`.
 
     Raises:
         CryptographicError: the release does not decrypt to numbers within their slots; `release-implausible`.
         PolicyError: `cohort-too-small`.
     """
     begin = time.monotonic()
-    manifest = parse_manifest(manifest_body)
+    manifest = parse_manifest(manifest_body, feature_lists)
     blocks = _open_blocks(suite_of(manifest), secret, manifest.figures, chunks, cohort)
     owners = len(cohort.shares)
     if manifest.release is ReleaseKind.SKETCH:
@@ -191,11 +198,12 @@ def open_wide(
     cohort: Cohort,
     in_clear: bool,
     before: EarlierRounds,
+    feature_lists: FeatureLists = no_lists,
 ) -> FittedModel:
     """Opens a verified release of a lift or of scores, checks it, and computes components.
 
     Args:
-        secret, manifest_body, chunks, cohort, in_clear: as for `open_release`.
+        secret, manifest_body, chunks, cohort, in_clear, feature_lists: as for `open_release`.
         before: what the earlier rounds have shown.
 
     Raises:
@@ -203,7 +211,7 @@ def open_wide(
         PolicyError: `cohort-too-small`.
     """
     begin = time.monotonic()
-    manifest, owners = parse_manifest(manifest_body), len(cohort.shares)
+    manifest, owners = parse_manifest(manifest_body, feature_lists), len(cohort.shares)
     blocks = _open_blocks(suite_of(manifest), secret, manifest.figures, chunks, cohort)
     released, figures = (blocks.noised, blocks.figures) if in_clear else (blocks.released, manifest.figures)
     sketch = PreStudyResult.parse(json.loads(before.sketch)).sketch

@@ -92,6 +92,7 @@ LEAVES = {
     "head of the proxy's log and of the data user's log;": "mark.head mark.generation share.proxy_log"
     " components.log count-answer.log event.previous event.index log.previous log.digest",
     "entries of the proxy's log": "log.subject event.detail events.digest",
+    "list of features,": "feature_lists.digest",
     "`opened` and its digest": "opened.cohort opened.release",
     "the proxy's `answer` to a carried request": "answer.content answer.nonce answer.time",
     "head of an owner's ledger,": "share.log withdrawal.log",

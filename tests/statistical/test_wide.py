@@ -158,7 +158,7 @@ def share_held(vectors: Floats, scatter: Floats) -> float:
 def test_a_chain_without_noise_finds_records_of_low_rank_exactly(of_pairs: bool) -> None:
     """Whole numbers of rank 4: the span is that of numpy's decomposition, and scores give its variances."""
     source = source_of(3)
-    rows = source.integers(-3, 4, (600, 4)) @ source.integers(-9, 10, (4, 90)) + 0.0
+    rows = (source.integers(-3, 4, (600, 4)) @ source.integers(-9, 10, (4, 90))).astype(np.float64)
     bound = float((rows**2).sum(axis=1).max())
     play = play_of(rows, bound + 90 * sqrt(bound), 4, of_pairs)
     play.source = Silence()
@@ -291,7 +291,8 @@ def genotypes() -> Genotypes:
     centred -= centred.mean(axis=0, dtype=np.float64).astype(np.float32)
     kernel = (centred @ centred.T).astype(np.float64)
     norms = np.sqrt(np.einsum("ij,ij->i", centred, centred))
-    return Genotypes(rows, centred, np.linalg.eigvalsh(kernel)[::-1], float(np.median(norms)))
+    best = np.linalg.eigvalsh(kernel)[::-1].astype(np.float64)
+    return Genotypes(rows, centred, best, float(np.median(norms)))
 
 
 def genotype_chain(seed: int, epsilon: str) -> tuple[Choice, Played]:

@@ -49,6 +49,7 @@ from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.release import NoisyScatter, answer_count, open_masked_release
 from dpdpca_protocol.release.suite import CohortShare
 from dpdpca_protocol.release.vectors import PaillierVectors
+from dpdpca_protocol.terms.feature_list import FeatureLists, no_lists
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty, StudyKey
 from dpdpca_protocol.terms.signed_manifest import sign_manifest, suite_of
@@ -273,7 +274,9 @@ class ProxyWorld:
 
     # studies
 
-    def manifest(self, d: int = 3, *, named: bool = True, **changes: Any) -> Manifest:
+    def manifest(
+        self, d: int = 3, *, named: bool = True, feature_lists: FeatureLists = no_lists, **changes: Any
+    ) -> Manifest:
         identity = self.proxy.key.public
         draft: dict[str, Any] = {
             "title": "Blood pressure and age",
@@ -305,6 +308,7 @@ class ProxyWorld:
             ProxyParty(self.proxy.settings.name, self.url, identity.ed25519, identity.sealing_key),
             participants,
             self._study_key(draft),
+            feature_lists=feature_lists,
         )
 
     def _study_key(self, draft: dict[str, Any]) -> StudyKey:

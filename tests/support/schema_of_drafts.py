@@ -27,8 +27,8 @@ def drafts_are_noted() -> Iterator[None]:
         this_thread.draft = draft
         check(draft, *rest)
 
-    def parsing(body: Mapping[str, Any]) -> Manifest:
-        manifest: Manifest = parse(body)
+    def parsing(body: Mapping[str, Any], *lists: Any) -> Manifest:
+        manifest: Manifest = parse(body, *lists)
         with suppress(MessageError, TypeError, ValueError):  # a draft with fractions, as only tests say them
             written = plain_json(this_thread.draft)
             _refused.extend(

@@ -1,8 +1,8 @@
 """The rounds of a release for many features, played in numpy on records in memory.
 
-Records are whole numbers on a grid, as owners encode them; the sketch, the lift and the scores of each record
-follow docs/spec.md, and noise is continuous. It is not the product's encoder: the readings of the data user
-are tested against it.
+Records are whole numbers on a grid, as owners encode them, and so are the sketch, the lift and the scores of
+each record. Noise is continuous. This is not the product's encoder: the readings of the data user are tested
+with it.
 """
 
 import hashlib
@@ -129,12 +129,12 @@ class WidePlay:
 
     def _symmetric(self, m: int, diagonal: float, off_diagonal: float) -> Floats:
         upper = np.triu(off_diagonal * self.source.standard_normal((m, m)), 1)
-        return upper + upper.T + np.diag(diagonal * self.source.standard_normal(m))
+        return np.asarray(upper + upper.T + np.diag(diagonal * self.source.standard_normal(m)))
 
 
 @dataclass
 class NormalPlay(WidePlay):
-    """Records of normal components, of which only y is drawn: the sums need no more of z than its law given y.
+    """Records of normal components, of which only y is drawn: sums need no more of z than its law given y.
 
     Attributes:
         variances: (d,) of the components in grid² units. P₀ is turned to them, so that they are no features;

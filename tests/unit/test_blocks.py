@@ -18,7 +18,7 @@ from dpdpca_protocol.layout.blocks import (
 
 
 def test_lengths() -> None:
-    lengths = {name: block_length(name, 5) for name in BlockName}
+    lengths = {name: block_length(name, 5, 3) for name in BlockName}
     assert lengths == {
         "count": 1,
         "norms": 49,
@@ -27,13 +27,15 @@ def test_lengths() -> None:
         "octaves": 60,
         "second-moment": 15,
         "pair-moment": 15,
+        "lifted": 15,
+        "gram": 6,
         "clipped": 1,
         "clipped-squares": 1,
     }
 
 
 def test_bounds_count_pairs_by_halves() -> None:
-    bounds = {name: block_bound(name, 101, 16, 4, 25) for name in BlockName}
+    bounds = {name: block_bound(name, 101, 16, 4, 25, score_bound=5) for name in BlockName}
     assert bounds == {
         "count": 101,
         "norms": 101,
@@ -42,11 +44,14 @@ def test_bounds_count_pairs_by_halves() -> None:
         "octaves": 50,
         "second-moment": 1616,
         "pair-moment": 800,
+        "lifted": 909,
+        "gram": 505,
         "clipped": 101,
         "clipped-squares": 2525,
     }
-    of_pairs = [block_bound(name, 101, 16, 4, 25, of_pairs=True) for name in CLIPPING]
-    assert of_pairs == [50, 1250]
+    either = (*CLIPPING, BlockName.LIFTED, BlockName.GRAM)
+    of_pairs = [block_bound(name, 101, 16, 4, 25, of_pairs=True, score_bound=5) for name in either]
+    assert of_pairs == [50, 1250, 450, 250]
 
 
 def test_values_are_cut_back_into_their_blocks() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from reference_data import Seeded
 from study_parties import MakeManifest
 
 from dpdpca_protocol.errors import InputError, UsageError
@@ -216,7 +217,7 @@ def test_a_row_that_cannot_be_cut_to_the_bound_becomes_0(monkeypatch: pytest.Mon
     assert (cut.tolist(), count) == ([[3, 4], [0, 0], [-1, 2]], 1)
 
 
-@pytest.mark.parametrize("bound", [1, 2, 25, 2**31 - 1, 2**31, 2**53 + 1, 2**61 + 12345])
+@pytest.mark.parametrize("bound", [1, 2, 25, 2**31 - 1, 2**31, 2**52 - 1, 2**52, 2**53 + 1, 2**61 + 12345])
 def test_the_bound_is_checked_without_wrapping(bound: int) -> None:
     root = math.isqrt(bound)
     most = math.isqrt(2**63 - 1)
@@ -229,6 +230,9 @@ def test_the_bound_is_checked_without_wrapping(bound: int) -> None:
         [2**63 - 1, 2**63 - 1],
         [most + 1, 0],
         [2**32, 2**32],
+        [root, 1],
+        [root, math.isqrt(bound - root**2)],
+        [root, math.isqrt(bound - root**2) + 1],
     ]
     expected = [sum(z * z for z in row) <= bound for row in rows]
     assert obeys_bound(np.array(rows, dtype=np.int64), bound).tolist() == expected
@@ -257,3 +261,37 @@ def test_a_nonnegative_study_takes_no_coordinate_below_zero(
     assert batch.z[0].tolist() == [0, 0]
     assert (batch.z[1] > 0).all()
     assert batch.report.clipped == 2
+
+
+@pytest.mark.parametrize("terms", [{"missing": "reject"}, {"missing": "midpoint"}, {"release": "pairs"}])
+@pytest.mark.parametrize("d", [1, 3, 1_100])
+def test_a_table_is_encoded_as_its_columns_are(
+    d: int, terms: dict[str, str], make_manifest: MakeManifest
+) -> None:
+    manifest = make_manifest(
+        **{"release": "joint", **terms},
+        features=[
+            {"name": f"f{i}", "lower": -1, "upper": 1 + i % 3, "centre": f"0.{i % 7}"} for i in range(d)
+        ],
+        clip_norm="0.9",
+        fraction_bits=16,
+    )
+    source, encoder = Seeded(d), RecordEncoder(manifest)
+    numbers = np.array([[source.below(4001) / 1000 - 2 for _ in range(d)] for _ in range(6)])
+    holes = numbers / d**0.5
+    holes[0, 0], holes[1, -1], holes[2, d // 2], holes[3, 0] = math.nan, math.inf, -1e300, 1e30
+    for table in (numbers, holes, numbers.astype(np.float32), numbers.astype(np.int8), numbers > 0):
+        plain = encoder.encode({f"f{i}": table[:, i] for i in range(d)})
+        batch = encoder.encode_table(table)
+        assert (batch.z == plain.z).all()
+        assert (batch.long == plain.long).all()
+        assert batch.report == plain.report
+        rows = [encoder.encode_table(table[i : i + 1]).z for i in range(len(table))]
+        assert (np.concatenate(rows) == batch.z).all()
+
+
+def test_a_table_has_a_number_for_each_feature(make_manifest: MakeManifest) -> None:
+    encoder = RecordEncoder(make_manifest())
+    for table in (np.zeros((2, 2)), np.zeros(3), np.full((2, 3), "a")):
+        with pytest.raises(UsageError, match="numbers for 3 features"):
+            encoder.encode_table(table)

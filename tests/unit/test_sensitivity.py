@@ -253,7 +253,7 @@ def test_one_record_has_no_scatter_and_many_come_up_to_the_bounds() -> None:
 
 
 def furthest_lifts(weight: float, columns: int, d: int = 3) -> float:
-    """The largest |Δ(L, γG)|²/KB found, with γ² = `weight`·K/B, over z, x, a, b in unit balls, a and b free."""
+    """The largest |Δ(L, γG)|²/KB found for γ² = `weight`·K/B, over all z, x, a and b in unit balls."""
     source = random.Random(SEED + 10 * columns + d)
     size = d + columns
 

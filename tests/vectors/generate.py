@@ -6,6 +6,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from dpdpca_protocol.paillier.bases import Comb, derive_base
 from dpdpca_protocol.paillier.cipher import add_plain, raw_encrypt
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import ROOT_COUNT, KeyProof, prove_key
+from dpdpca_protocol.terms.feature_list import encode_features, reference_to
+from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import KeyTerms, PadsKeyTerms, Participant, Party, ProxyParty
 from dpdpca_protocol.terms.terms import SuiteName
@@ -522,6 +525,54 @@ def no_key(participant: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in participant.items() if name != "x25519"}
 
 
+def feature_lists() -> Iterator[dict[str, Any]]:
+    """A list of features and the reference to it, and what makes another list, or none."""
+    features = [
+        Feature("1:10583:A:G", "numeric", Fraction(0), Fraction(2), Fraction("0.31")),
+        Feature('größe "\\ 🦴', "numeric", Fraction(-1, 8), Fraction(3), unit="mm", scale=Fraction(1)),
+        Feature("blood", "categorical", levels=("A", "{0}"), description="a ] and a }"),
+    ]
+    content = encode_features(features)
+    named = reference_to(content, features).to_body()
+
+    def operation(name: str, read: bytes, reference: dict[str, Any] | None = None, **members: Any) -> Any:
+        told = reference or {"sha256": Digest.of(read).hex(), "bytes": len(read), "count": 3}
+        told |= {"name": name, "party": ["owner", "proxy", "user"], "step": "parse-feature-list"}
+        return told | {"list": read.hex(), "must_succeed": not members, **members}
+
+    yield operation("three features", content)
+    differs: dict[str, Any] = {"bug": "NOT_CANONICAL", "error": "feature-list-differs"}
+    yield operation("another byte", content.replace(b"0.31", b"0.32"), {**named}, reason="SHA-256", **differs)
+    yield operation("a byte more", content + b" ", {**named}, reason="bytes", **differs)
+    yield operation("one feature less than named", content, named | {"count": 4}, reason="3", **differs)
+    yield operation("one feature more than named", content, named | {"count": 2}, reason="2", **differs)
+    other = encode_features([features[1], features[0], features[2]])
+    yield operation("another order", other, {**named}, reason="SHA-256", **differs)
+    form: dict[str, Any] = {"bug": "NOT_CANONICAL", "error": "not-canonical"}
+    for name, read in (
+        ("a space", content.replace(b"},{", b"}, {", 1)),
+        (
+            "members in another order",
+            content.replace(b'"lower":"0","name":"1:10583:A:G"', b'"name":"1:10583:A:G","lower":"0"'),
+        ),
+        ("an escaped letter", content.replace("ö".encode(), b"\\u00f6")),
+        ("a member twice", content.replace(b'"lower":"0"', b'"lower":"0","lower":"0"')),
+        ("a number", content.replace(b'"lower":"0"', b'"lower":0')),
+        ("an object and no array", b'{"features":' + content + b"}"),
+        ("a byte-order mark", b"\xef\xbb\xbf" + content),
+        ("no end", content[:-1]),
+        ("no feature", b"[]"),
+    ):
+        assert read != content, name
+        yield operation(name, read, **form)
+    shape: dict[str, Any] = {"bug": "NOT_CANONICAL", "error": "malformed"}
+    yield operation("no UTF-8", content.replace("ö".encode(), b"\xf6"), **shape)
+    yield operation("an unknown member", content.replace(b'"unit"', b'"unti"'), **shape)
+    rule: dict[str, Any] = {"bug": "UNFIT_TERMS", "error": "manifest-refused"}
+    yield operation("bounds the wrong way round", content.replace(b'"upper":"2"', b'"upper":"-2"'), **rule)
+    yield operation("a centre out of bounds", content.replace(b"0.31", b"2.31"), **rule)
+
+
 def masks() -> Iterator[dict[str, Any]]:
     """Masks between two owners, and a chunk that has them."""
     for index in range(8):
@@ -585,6 +636,7 @@ def short_files(first: SecretKey, second: SecretKey) -> dict[Path, str]:
             q=f"{int(first.q):x}",
         ),
         FOLDER / "manifests.json": document("terms of studies, kept and broken", manifests(first)),
+        FOLDER / "feature_lists.json": document("lists of features", feature_lists()),
         FOLDER / "masks.json": document("masks between owners", masks()),
         FOLDER / "packings.json": document("slots in plaintexts", packings()),
     }

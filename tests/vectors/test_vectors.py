@@ -23,6 +23,7 @@ from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_
 from dpdpca_protocol.paillier.proof import KeyProof, check_public_key, prove_key
 from dpdpca_protocol.paillier.published_moduli import PUBLISHED_MODULI
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.terms.feature_list import FeatureListRef, encode_features, listed_features
 from dpdpca_protocol.terms.parties import KeyTerms
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
@@ -92,6 +93,10 @@ def run(operation: Operation) -> None:
             manifest = parse_manifest(operation["body"])
             assert manifest.study_id.hex() == operation["study"]
             assert manifest.figures.ciphertext_count == operation["ciphertexts"]
+        case "parse-feature-list":
+            reference = FeatureListRef.parse({n: operation[n] for n in ("sha256", "bytes", "count")}, "list")
+            content = bytes.fromhex(operation["list"])
+            assert encode_features(listed_features(reference, lambda _digest: content)) == content
         case "blind":
             assert blinded_chunk(operation) == operation["chunk"]
         case other:

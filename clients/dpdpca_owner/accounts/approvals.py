@@ -18,7 +18,7 @@ from dpdpca_owner.accounts.spending import Placed
 from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.terms.figures import MAX_ROUNDS
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.wire.canonical import canonical_json
+from dpdpca_protocol.wire.canonical import canonical_texts
 from dpdpca_protocol.wire.fields import decimal_text, read_decimal
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_runtime.own_files import load, own_file, save
@@ -200,7 +200,7 @@ def lasting_terms(manifest: Manifest) -> Digest:
     terms["blinding"] = str(manifest.blinding)
     terms["cohort_distance"] = manifest.cohort_distance
     terms["key_bits"] = manifest.key.bits
-    return Digest.of(b"dpdpca/chain/v1\x00" + canonical_json(terms))
+    return Digest.of(b"dpdpca/chain/v1\x00" + canonical_texts(terms).encode())
 
 
 def _total(manifest: Manifest) -> tuple[str, str]:

@@ -20,9 +20,11 @@ from dpdpca_owner.commands.parts import (
     Dataset,
     Decimal,
     Encoding,
+    Flip,
     HeaderLines,
     Home,
     MissingMarker,
+    Names,
     Passphrase,
     Query,
     Source,
@@ -190,6 +192,8 @@ def review(
     decimal: Decimal = ".",
     missing_marker: MissingMarker = None,
     header_lines: HeaderLines = None,
+    names: Names = None,
+    flip: Flip = None,
     dataset: Dataset = None,
     source: Source = None,
     strict: Strict = False,
@@ -212,7 +216,7 @@ def review(
 
     location = None
     if data is not None or query is not None or data_url_file is not None or source is not None:
-        reading = reading_of(missing_marker, header_lines)
+        reading = reading_of(missing_marker, header_lines, names, flip)
         location, dataset = choose_records(
             find_home(home), source, data, query, data_url_file, encoding, decimal, reading, dataset
         )
@@ -264,6 +268,8 @@ def join(
     decimal: Decimal = ".",
     missing_marker: MissingMarker = None,
     header_lines: HeaderLines = None,
+    names: Names = None,
+    flip: Flip = None,
     dataset: Dataset = None,
     source: Source = None,
     follow: Annotated[
@@ -292,7 +298,7 @@ def join(
     from dpdpca_owner.following import Records
 
     place = parse_address(address)
-    reading = reading_of(missing_marker, header_lines)
+    reading = reading_of(missing_marker, header_lines, names, flip)
     location, dataset = choose_records(
         find_home(home), source, data, query, data_url_file, encoding, decimal, reading, dataset
     )
@@ -516,6 +522,8 @@ def transform(
     decimal: Decimal = ".",
     missing_marker: MissingMarker = None,
     header_lines: HeaderLines = None,
+    names: Names = None,
+    flip: Flip = None,
     to: To = None,
     home: Home = None,
     ca_file: CaFile = None,
@@ -532,7 +540,7 @@ def transform(
         raise UsageError(
             "bad-option", "--contributions says what features add to T² and SPE", "give --t2 or --spe as well"
         )
-    reading = reading_of(missing_marker, header_lines)
+    reading = reading_of(missing_marker, header_lines, names, flip)
     location = locate(data, query, data_url_file, encoding, decimal, reading)
     place = parse_address(address)
     with desk_for(place, to, home, ca_file, passphrase_file) as desk:

@@ -9,9 +9,11 @@ import typer
 from dpdpca_owner.commands.parts import (
     Decimal,
     Encoding,
+    Flip,
     HeaderLines,
     Home,
     MissingMarker,
+    Names,
     Query,
     UrlFile,
     find_home,
@@ -45,6 +47,8 @@ def add(
     decimal: Decimal = ".",
     missing_marker: MissingMarker = None,
     header_lines: HeaderLines = None,
+    names: Names = None,
+    flip: Flip = None,
     dataset: Annotated[
         str | None,
         typer.Option(
@@ -65,7 +69,7 @@ def add(
     # A rule of the policy may name a source that is registered only now.
     policy = load_policy(place.policy_path)
     url_file = None if data_url_file is None else str(data_url_file)
-    reading = reading_of(missing_marker, header_lines)
+    reading = reading_of(missing_marker, header_lines, names, flip)
     wanted = RegisteredSource(name, data, query, url_file, encoding, decimal, dataset, reading)
     kept = place.sources.add(wanted, os.environ)
     print_facts(as_json, _facts(kept, policy), f"registered: {_line(kept, policy)}")

@@ -4,8 +4,9 @@ Texts that others wrote are never interpreted as markup.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dpdpca_owner.accounts.charge import Charge, Spend, SpendState
-from dpdpca_owner.consent import ConsentSheet
+from dpdpca_owner.consent import ConsentSheet, shown_features
 from dpdpca_owner.dry_run import DryRun
 from dpdpca_owner.reports import Report, Unread
 from dpdpca_owner.sending import SendWatcher
@@ -38,6 +39,8 @@ from dpdpca_protocol.wire.fields import decimal_text
 from dpdpca_runtime.text import for_terminal
 
 _LOADINGS = 3
+_MOST_FINDINGS = 20
+"""Of a list of features, a dry run shows so many with missing, unusable or extreme values."""
 
 
 def show_sheet(sheet: ConsentSheet, console: Console) -> None:
@@ -71,7 +74,7 @@ def _summary_box(summary: Summary) -> Panel:
 
 def _show_features(manifest: Manifest, console: Console) -> None:
     table = Table("feature", "kind", "bounds or levels", "unit", title="Features", title_justify="left")
-    for feature in manifest.features:
+    for feature in shown_features(manifest):
         if feature.lower is None or feature.upper is None:
             span = ", ".join(map(for_terminal, feature.levels))
         else:
@@ -93,7 +96,7 @@ def show_dry_run(dry_run: DryRun, manifest: Manifest, console: Console) -> None:
         title="Dry run on your data",
         title_justify="left",
     )
-    rows = zip(
+    rows: Iterable[Any] = zip(
         manifest.features,
         dry_run.columns,
         report.missing,
@@ -101,6 +104,8 @@ def show_dry_run(dry_run: DryRun, manifest: Manifest, console: Console) -> None:
         report.out_of_bounds,
         strict=True,
     )
+    if manifest.feature_list is not None:
+        rows = islice((row for row in rows if any(row[2:])), _MOST_FINDINGS)
     for feature, column, *counts in rows:
         shares = (_share(count, report.records) for count in counts)
         table.add_row(Text(for_terminal(feature.name)), Text(for_terminal(column)), *shares)

@@ -6,7 +6,7 @@ from dpdpca_owner.projection import Wanted
 from dpdpca_protocol.result.outliers import OutlierScores
 
 _CONFIDENCES = (0.95, 0.99)
-_UNKNOWN = "none, because the components span all features, or too few were published"
+_UNKNOWN = "none: the components span all features, or too few are known, as always after a lift"
 
 
 def outlier_facts(outliers: OutlierScores, wanted: Wanted) -> dict[str, Any]:

@@ -43,8 +43,8 @@ Data = Annotated[
     str | None,
     typer.Option(
         "--data",
-        help="A Parquet, Arrow, CSV, .npy or .npz file, a folder or s3://BUCKET/PREFIX of Parquet"
-        " files, or a pattern such as 'part-*.csv'; with --query, a SQLAlchemy URL.",
+        help="A Parquet, Arrow, CSV, .npy, .npz, .bed or .pgen file, a folder or s3://BUCKET/PREFIX of"
+        " Parquet files, or a pattern such as 'part-*.csv'; with --query, a SQLAlchemy URL.",
     ),
 ]
 Query = Annotated[
@@ -73,6 +73,21 @@ HeaderLines = Annotated[
         "--header-lines",
         help="How many lines of a text file come before the records: 2 if a line of units follows the names."
         " Default: as when you joined this study, else 1.",
+    ),
+]
+Names = Annotated[
+    Path | None,
+    typer.Option(
+        help="A text file with the names of a NumPy matrix's columns, one a line. Default: as when you joined"
+        " this study, else the names in the file or in NAME.features.txt beside it.",
+    ),
+]
+Flip = Annotated[
+    bool | None,
+    typer.Option(
+        "--flip/--no-flip",
+        help="Count the other allele where a PLINK file has the alleles of a site in the other order."
+        " Default: as when you joined this study, else such a file is refused.",
     ),
 ]
 Dataset = Annotated[
@@ -191,11 +206,16 @@ def parse_address(address: str) -> "StudyAddress":
     return parse_study_address(address)
 
 
-def reading_of(missing_markers: list[str] | None, header_lines: int | None) -> "Reading":
+def reading_of(
+    missing_markers: list[str] | None, header_lines: int | None, names: Path | None, flip: bool | None
+) -> "Reading":
     from dpdpca_owner.records.source import Reading
+    from dpdpca_runtime.home_folder import expanded
 
+    # Kept with the study, so that it is the same file from whatever folder a command is called.
+    names_path = None if names is None else str(expanded(names).absolute())
     # Without the option, some versions of typer give an empty list.
-    return Reading(tuple(missing_markers) if missing_markers else None, header_lines)
+    return Reading(tuple(missing_markers) if missing_markers else None, header_lines, names_path, flip)
 
 
 def locate(

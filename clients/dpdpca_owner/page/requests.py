@@ -13,7 +13,7 @@ from typing import Any
 from starlette.requests import Request as WebRequest
 from starlette.responses import Response
 
-from dpdpca_owner.consent import ConsentSheet
+from dpdpca_owner.consent import ConsentSheet, shown_features
 from dpdpca_owner.declining import decline as decline_study
 from dpdpca_owner.followed import FollowedStudy
 from dpdpca_owner.inbox import SHARE_WORDS, Request, share_state
@@ -151,8 +151,9 @@ def seen_digest(office: Office, sheet: ConsentSheet, source: RegisteredSource) -
 
 def feature_rows(sheet: ConsentSheet) -> list[FeatureRow]:
     features, dry_run = sheet.manifest.features, sheet.dry_run
-    if dry_run is None:
-        return [FeatureRow(each.name, each.kind, _span(each), each.unit or "") for each in features]
+    if dry_run is None or sheet.manifest.feature_list is not None:
+        shown = shown_features(sheet.manifest)
+        return [FeatureRow(each.name, each.kind, _span(each), each.unit or "") for each in shown]
     report = dry_run.report
     counts = zip(dry_run.columns, report.missing, report.unusable, report.out_of_bounds, strict=True)
     return [

@@ -14,10 +14,12 @@ from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.records.summed import SummedRecords, SumParts, part_calls
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
-from dpdpca_protocol.records.block_sums import BlockSums
+from dpdpca_protocol.records.block_sums import BlockSums, Sums
 from dpdpca_protocol.records.columns import Column, Unusable
 from dpdpca_protocol.records.encoding import BatchReport
 from dpdpca_protocol.records.pairing import differences, pairing_seed
+from dpdpca_protocol.records.projected_sums import ProjectedSums
+from dpdpca_protocol.records.projection import Projection
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.records.seeded_noise import owners_noise_seed, seeded_samplers
 from dpdpca_protocol.terms.features import Feature, column_key
@@ -41,7 +43,7 @@ class Contribution:
     """
 
     columns: tuple[str, ...]
-    sums: SecondMoments | BlockSums
+    sums: Sums
     report: BatchReport
     notes: tuple[str, ...]
     content: Content
@@ -63,6 +65,7 @@ def read_contribution(
     *,
     strict: bool = False,
     sum_parts: SumParts | None = None,
+    projection: Projection | None = None,
 ) -> Contribution:
     """Read and encode all records, in batches. Unless `strict`, no value of a record causes an error.
 
@@ -72,29 +75,30 @@ def read_contribution(
         key: the key of this owner's ledger. The fingerprints, the pairing of records and this owner's noise
             are derived from it.
         on_records: called with the number of records read so far.
-        spool: folder for records that wait to be paired and do not fit into memory; None means the system's
-            folder for temporary files.
+        spool: folder for records that wait to be paired or to be read by rows and do not fit into memory;
+            None means the system's folder for temporary files.
         strict: refuse a value that is text in a numeric feature, an unlisted level, or of another type.
         sum_parts: sums the parts of a table of several Parquet files, unless the study pairs records; None
             means that all is read here.
+        projection: the public rule of a sketch, a lift or scores (`projection_of`).
 
     Raises:
         InputError: columns do not fit the manifest, or no record counts, or there are too many; if `strict`,
             also a value that does not fit.
         UnavailableError: `sum_parts` cannot do it now.
     """
-    source = open_source(location, manifest.features)
+    source = open_source(location, manifest.features, spool)
     found = match_columns(source.names, manifest.features)
-    summed = SummedRecords(manifest, key, strict=strict)
+    summed = SummedRecords(manifest, key, strict=strict, projection=projection)
     shuffle = None
-    if isinstance(summed.sums, BlockSums) and summed.sums.has_pairs:
+    if not isinstance(summed.sums, SecondMoments) and summed.sums.has_pairs:
         seed = pairing_seed(key, manifest.study_id)
         width = manifest.figures.encoded_features
         shuffle = Shuffle(width, seed, spool or Path(gettempdir()))
     parts = parquet_parts(location) if sum_parts is not None and shuffle is None else []
     has_units = False
     if sum_parts is not None and parts:
-        for summed_part in sum_parts(part_calls(parts, manifest, key, strict=strict)):
+        for summed_part in sum_parts(part_calls(parts, manifest, key, strict=strict, projection=projection)):
             summed.merge(summed_part)
             on_records(summed.report.records)
     else:
@@ -113,12 +117,13 @@ def read_contribution(
             f"all {report.records} records have a missing value, and the study drops such records",
             "give at least one complete record",
         )
-    if isinstance(sums, BlockSums):
+    if not isinstance(sums, SecondMoments):
         if shuffle is not None:
             _add_pairs(sums, shuffle)
-        report = replace(report, clipped=sums.cut)
+        if not manifest.rules.clips_records:
+            report = replace(report, clipped=sums.cut)
     columns_used = tuple(column_key(source.names[place]) for place in found)
-    notes = notes_on(source.names, found, manifest, sums, report, has_units=has_units)
+    notes = source.remarks + notes_on(source.names, found, manifest, sums, report, has_units=has_units)
     digest = Digest.of(b"dpdpca/moments\x00" + sums.to_bytes())
     noise_seed = owners_noise_seed(key, manifest.study_id, digest)
     return Contribution(
@@ -143,7 +148,7 @@ def _has_units(columns: Mapping[str, Column], features: Sequence[Feature]) -> bo
     return bool(firsts) and all(isinstance(first, str | Unusable) for first in firsts)
 
 
-def _add_pairs(sums: BlockSums, shuffle: Shuffle) -> None:
+def _add_pairs(sums: BlockSums | ProjectedSums, shuffle: Shuffle) -> None:
     if shuffle.count < 2:
         raise InputError(
             "no-pair", "the data has one record, but the study pairs records", "give at least two records"

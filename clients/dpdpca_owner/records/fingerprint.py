@@ -50,27 +50,43 @@ class RecordsFingerprint:
         self._sum = 0
         self._records = 0
 
-    def add(self, columns: Sequence[Any]) -> None:
+    def add(self, columns: Sequence[Any] | NDArray[Any]) -> None:
         """Add a batch of records.
 
         Args:
             columns: all columns, each with one value for each record: NumPy or Arrow arrays, or Python
-            values.
+                values. Or one (d, n) array, which is read much faster.
         """
-        words = np.empty((len(columns[0]), len(columns)), dtype=np.uint64)
-        for place, column in enumerate(columns):
-            words[:, place] = self._words(column)
+        if isinstance(columns, np.ndarray) and columns.dtype.kind in "fiub":
+            words = _number_words(columns.T)
+        else:
+            words = np.empty((len(columns[0]), len(columns)), dtype=np.uint64)
+            for place, column in enumerate(columns):
+                words[:, place] = self._words(column)
         words.sort(axis=1)
         width = 8 * len(columns)
         missing = (8 * np.count_nonzero(words == 0, axis=1)).tolist()
         content = memoryview(words.tobytes())
-        total = 0
-        for record, skipped in enumerate(missing):
-            values = content[record * width + skipped : (record + 1) * width]
-            hashed = blake2b(values, digest_size=32, key=self._key, person=b"dpdpca/record").digest()
-            total += int.from_bytes(hashed, "big")
-        self._sum = (self._sum + total) % _MODULUS
-        self._records += len(words)
+        self._add_records(
+            content[record * width + skipped : (record + 1) * width] for record, skipped in enumerate(missing)
+        )
+
+    def add_counted(self, numbers: Sequence[float], counts: NDArray[np.int64]) -> None:
+        """Add records that have few different numbers, as `add` would.
+
+        Args:
+            numbers: finite, in increasing order, none below 0.
+            counts: (n, numbers) how often each record has each of them in all its columns.
+        """
+        words = _number_words(np.array(numbers))
+        self._add_records(np.repeat(words, row).tobytes() for row in counts)
+
+    def _add_records(self, contents: Iterable[bytes | memoryview]) -> None:
+        """Add one record for each content: the words of its values, sorted."""
+        for content in contents:
+            hashed = blake2b(content, digest_size=32, key=self._key, person=b"dpdpca/record").digest()
+            self._sum = (self._sum + int.from_bytes(hashed, "big")) % _MODULUS
+            self._records += 1
 
     def merge(self, other: "RecordsFingerprint") -> None:
         """Adds the records of `other`, which has the same key."""

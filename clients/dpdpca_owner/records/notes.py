@@ -3,19 +3,20 @@ sent."""
 
 from collections.abc import Sequence
 
-from dpdpca_protocol.records.block_sums import BlockSums
+from dpdpca_protocol.records.block_sums import Sums
 from dpdpca_protocol.records.encoding import BatchReport
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.terms.manifest import Manifest
 
 _SHOWN = 5
+_OFTEN = 20
 
 
 def notes_on(
     names: Sequence[str],
     places: Sequence[int],
     manifest: Manifest,
-    sums: SecondMoments | BlockSums,
+    sums: Sums,
     report: BatchReport,
     *,
     has_units: bool = False,
@@ -40,11 +41,12 @@ def notes_on(
             "some column names differ from the manifest's in their Unicode form or in spaces at their ends;"
             " they are taken as equal"
         )
+    often = _often_missing(manifest, report)
     if report.dropped:
-        notes.append(f"{_counted(report.dropped, 'record')} left out, because a value is missing")
+        notes.append(f"{_counted(report.dropped, 'record')} left out, because a value is missing{often}")
     elif any(report.missing):
         missing = _counted(sum(report.missing), "missing value")
-        notes.append(f"{missing} replaced by the centre of the feature")
+        notes.append(f"{missing} replaced by the centre of the feature{often}")
     if any(report.unusable):
         unusable = _counted(sum(report.unusable), "value")
         notes.append(
@@ -83,6 +85,16 @@ def _constant(manifest: Manifest, moments: SecondMoments) -> list[str]:
         return []
     rest = f" and {len(constant) - _SHOWN} more" if len(constant) > _SHOWN else ""
     return [f"features with the same value in every record: {', '.join(constant[:_SHOWN])}{rest}"]
+
+
+def _often_missing(manifest: Manifest, report: BatchReport) -> str:
+    """The end of a note, if features lack a value in more than one of twenty records."""
+    counts = zip(manifest.features, report.missing, strict=True)
+    often = [f"'{feature.name}'" for feature, count in counts if count * _OFTEN > report.records]
+    if not often:
+        return ""
+    rest = f" and {len(often) - _SHOWN} more" if len(often) > _SHOWN else ""
+    return f"; more than 5 % of the records lack a value in {', '.join(often[:_SHOWN])}{rest}"
 
 
 def _advice(report: BatchReport) -> list[str]:

@@ -10,12 +10,22 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote_plus
+
+from numpy.typing import NDArray
 
 from dpdpca_owner.records.matching import match_columns
 from dpdpca_owner.records.parts import PartsSource, files_at
-from dpdpca_owner.records.source import AS_IT_STANDS, DataLocation, Listener, Reading, RecordSource
-from dpdpca_owner.records.texts import MarkedSource
+from dpdpca_owner.records.source import (
+    AS_IT_STANDS,
+    BATCH_VALUES,
+    DataLocation,
+    Listener,
+    Reading,
+    RecordSource,
+)
+from dpdpca_owner.records.texts import marked
 from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.terms.features import Feature
@@ -24,8 +34,6 @@ from dpdpca_runtime.home_folder import expanded
 from dpdpca_runtime.text import load_text
 
 BATCH_RECORDS = 65_536
-_BATCH_VALUES = 1 << 21
-"""The most values in a batch: 16 MiB as float64. Encoding needs several times as much memory."""
 
 _OBJECTS = "s3://"
 _PASSWORD_IN_FRONT = re.compile(r"[\w+.-]+://[^:/]*:[^@]*@")
@@ -54,10 +62,24 @@ def batches_of(
     """
     positions = match_columns(source.names, features)
     width = len(features) if listener is None else max(len(features), len(source.names))
-    records = max(1, min(BATCH_RECORDS, _BATCH_VALUES // width))
+    records = max(1, min(BATCH_RECORDS, BATCH_VALUES // width))
     for columns in source.read(positions, features, records, listener):
         if len(columns[0]):
             yield {feature.name: column for feature, column in zip(features, columns, strict=True)}
+
+
+def tables_of(
+    source: RecordSource, features: Sequence[Feature], listener: Listener | None = None
+) -> Iterator[NDArray[Any]] | None:
+    """Like `batches_of`, as (n, features) arrays of numbers.
+
+    None if a feature is categorical, or if the source does not hold its columns as numbers in one array.
+    """
+    if any(feature.is_categorical for feature in features):
+        return None
+    positions = match_columns(source.names, features)
+    tables = source.tables(positions, max(1, BATCH_VALUES // max(len(features), len(source.names))), listener)
+    return None if tables is None else (table for table in tables if len(table))
 
 
 def no_records() -> InputError:
@@ -114,17 +136,22 @@ def _shows_password(url: str) -> bool:
     return bool(_PASSWORD_IN_FRONT.match(url) or _PASSWORD_MEMBER.search(unquote_plus(unquote_plus(members))))
 
 
-def open_source(location: DataLocation, features: Sequence[Feature]) -> RecordSource:
+def open_source(
+    location: DataLocation, features: Sequence[Feature], folder: Path | None = None
+) -> RecordSource:
     """The source at `location`.
 
     Args:
         location: where.
-        features: what a study will ask for; they help to find the delimiter of a text file.
+        features: what a study will ask for; they help to find the delimiter of a text file, and the allele
+            that genotypes count.
+        folder: for what does not fit into memory while the source is read; None means the system's folder for
+            temporary files.
 
     Raises:
         InputError: there is no such file, or its format is unknown.
     """
-    return MarkedSource(_open(location, features), location.reading.missing_markers or ())
+    return marked(_open(location, features, folder), location.reading.missing_markers or ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +175,7 @@ def parquet_parts(location: DataLocation) -> list[Part]:
         counts = [open_object(name).records for name in names] if len(names) > 1 else []
         return [Part(replace(location, data=name), n) for name, n in zip(names, counts, strict=False)]
     files = None if location.query is not None else files_at(expanded(Path(location.data)))
-    sources = [_open_file(file, location, ()) for file in files or ()]
+    sources = [_open_file(file, location, (), None) for file in files or ()]
     from dpdpca_owner.records.arrow import ParquetSource
 
     parquet = [source for source in sources if isinstance(source, ParquetSource)]
@@ -160,7 +187,7 @@ def parquet_parts(location: DataLocation) -> list[Part]:
     ]
 
 
-def _open(location: DataLocation, features: Sequence[Feature]) -> RecordSource:
+def _open(location: DataLocation, features: Sequence[Feature], folder: Path | None) -> RecordSource:
     # Imported here, so that an owner with CSV files does not wait for a database library to load.
     if location.query is not None:
         from dpdpca_owner.records.sql import SqlSource
@@ -173,18 +200,25 @@ def _open(location: DataLocation, features: Sequence[Feature]) -> RecordSource:
     path = expanded(Path(location.data))
     files = files_at(path)
     if files is None:
-        return _open_file(path, location, features)
-    return PartsSource(files, lambda file: _open_file(file, location, features))
+        return _open_file(path, location, features, folder)
+    return PartsSource(files, lambda file: _open_file(file, location, features, folder))
 
 
-def _open_file(path: Path, location: DataLocation, features: Sequence[Feature]) -> RecordSource:
+def _open_file(
+    path: Path, location: DataLocation, features: Sequence[Feature], folder: Path | None
+) -> RecordSource:
     beginning = _beginning(path)
     if (kind := foreign_kind(beginning)) is not None:
         raise InputError("unknown-format", f"{path} is {kind.name}", kind.advice)
     if beginning.startswith((b"\x93NUMPY", b"PK\x03\x04")):
-        from dpdpca_owner.records.numpy import NumpySource
+        from dpdpca_owner.records.numpy import open_numpy
 
-        return NumpySource(path, features)
+        names = location.reading.names
+        return open_numpy(path, features, None if names is None else expanded(Path(names)), folder)
+    if beginning.startswith(b"\x6c\x1b"):
+        from dpdpca_owner.records.plink import open_genotypes
+
+        return open_genotypes(path, beginning, features, folder, flip=location.reading.flip or False)
     from dpdpca_owner.records.arrow import ArrowSource, ParquetSource
 
     if beginning.startswith(b"PAR1") and is_binary(beginning):

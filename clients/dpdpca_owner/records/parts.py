@@ -59,7 +59,7 @@ class PartsSource(RecordSource, Generic[_File]):
         self._files: Sequence[_File] = files
         self._open_file: Callable[[_File], RecordSource] = open_file
         first = open_file(files[0])
-        self.names, self.is_text = first.names, first.is_text
+        self.names, self.is_text, self.remarks = first.names, first.is_text, first.remarks
         for file in files[1:]:
             names = open_file(file).names
             if sorted(map(column_key, names)) != sorted(map(column_key, self.names)):

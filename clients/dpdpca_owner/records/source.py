@@ -1,18 +1,33 @@
 """The interface of all readers of records: named columns, in batches of bounded size."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, Self
 
-from dpdpca_protocol.errors import InputError, UnavailableError
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdpca_owner.records.spool import RowSpool
+from dpdpca_protocol.errors import InputError, MessageError, UnavailableError
 from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_runtime.file_kinds import ENCRYPTED
 
-Listener = Callable[[Sequence[Any]], None]
-"""Receives all columns of each batch, as the source has them: arrays or Python values."""
+Listener = Callable[[Sequence[Any] | NDArray[Any]], None]
+"""Receives all columns of each batch, as the source has them: arrays, Python values, or one (d, n) array."""
+BATCH_VALUES: Final = 1 << 21
+"""The most values in a batch: 16 MiB as float64. Encoding needs several times as much memory."""
+CALLS: Final = (0, 1, 2)
+"""The numbers that genotypes have."""
+MOST_RECORDS: Final = 1 << 27
+"""The most records of a source that is read by columns: one column of them has to fit into memory."""
+
+
+READING_MEMBERS: Final = ("header_lines", "missing_markers")
+LATER_READING_MEMBERS: Final = ("names", "flip")
+"""The members of a `Reading` in a file of the owner. A file of an earlier version lacks the later ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +37,24 @@ class Reading:
     Attributes:
         missing_markers: texts that stand for missing values.
         header_lines: how many lines of a text file come before the records.
+        names: the path of a text file with the names of the columns of a NumPy file, one a line.
+        flip: count the other allele where a file of genotypes has the alleles of a site in the other order.
     """
 
     missing_markers: tuple[str, ...] | None = None
     header_lines: int | None = None
+    names: str | None = None
+    flip: bool | None = None
 
     def __str__(self) -> str:
         """The options of the command line that say the same."""
         words = [f"--missing-marker '{marker}'" for marker in self.missing_markers or ()]
         if self.header_lines is not None:
             words.append(f"--header-lines {self.header_lines}")
+        if self.names is not None:
+            words.append(f"--names '{self.names}'")
+        if self.flip is not None:
+            words.append("--flip" if self.flip else "--no-flip")
         return " ".join(words)
 
     def or_else(self, other: "Reading") -> "Reading":
@@ -39,7 +62,36 @@ class Reading:
         return Reading(
             other.missing_markers if self.missing_markers is None else self.missing_markers,
             other.header_lines if self.header_lines is None else self.header_lines,
+            other.names if self.names is None else self.names,
+            other.flip if self.flip is None else self.flip,
         )
+
+    def to_body(self) -> dict[str, Any]:
+        """The members of a file of the owner. What came later than the others is there only if it is said."""
+        markers = self.missing_markers
+        body = {
+            "header_lines": self.header_lines,
+            "missing_markers": None if markers is None else list(markers),
+        }
+        later = {"names": self.names, "flip": self.flip}
+        return body | {member: value for member, value in later.items() if value is not None}
+
+    @classmethod
+    def parse(cls, body: Mapping[str, Any]) -> Self:
+        """Raises MessageError for a member of another type."""
+        markers, lines = body["missing_markers"], body["header_lines"]
+        names, flip = body.get("names"), body.get("flip")
+        if markers is not None and not (
+            isinstance(markers, list) and all(isinstance(each, str) for each in markers)
+        ):
+            raise MessageError("malformed", "the member missing_markers is not a list of texts")
+        if lines is not None and type(lines) is not int:
+            raise MessageError("malformed", "the member header_lines is not an integer")
+        if not isinstance(names, str | None):
+            raise MessageError("malformed", "the member names is not a text")
+        if not isinstance(flip, bool | None):
+            raise MessageError("malformed", "the member flip is not a truth value")
+        return cls(None if markers is None else tuple(markers), lines, names, flip)
 
 
 AS_IT_STANDS: Final = Reading()
@@ -75,6 +127,10 @@ class RecordSource(ABC):
     """Names of the columns, as the source has them."""
     is_text: bool = False
     """Whether the source is a text file."""
+    by: Literal["rows", "columns"] = "rows"
+    """In which order its values are stored. A source by columns is a `ColumnSource`."""
+    remarks: tuple[str, ...] = ()
+    """What the owner should know about how the source is read, a sentence each."""
 
     @abstractmethod
     def read(
@@ -92,6 +148,158 @@ class RecordSource(ABC):
         Raises:
             InputError: the source is damaged.
         """
+
+    def tables(
+        self, positions: Sequence[int], records: int, listener: Listener | None = None
+    ) -> Iterator[NDArray[Any]] | None:
+        """The same as `read`, as one (n, w) array of numbers a batch, which saves a step for each column.
+
+        None if the source does not hold its columns as numbers in one array.
+        """
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureBlock:
+    """Some features of some records.
+
+    Attributes:
+        first_feature, first_record: where the block begins.
+        values: (n, w) numbers, laid out by rows; NaN for a missing value.
+    """
+
+    first_feature: int
+    first_record: int
+    values: NDArray[Any]
+
+
+class ColumnSource(RecordSource):
+    """Records that are stored column by column: reading a few of them costs a step for each column.
+
+    A pass over blocks of features (`feature_blocks`) reads each column once. Reading by rows (`read`) also
+    does: the columns are spooled to the disk first, 1 to 8 bytes for each value.
+
+    Args:
+        folder: for the spool; None means the system's folder for temporary files.
+    """
+
+    by = "columns"
+    records: int
+    """How many there are, at most `MOST_RECORDS`."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
+
+    @abstractmethod
+    def stored_columns(self, positions: Sequence[int], width: int) -> Iterator[NDArray[Any]]:
+        """The columns at `positions` in this order, as they are stored: (records, w) arrays, w ≤ `width`.
+
+        Raises:
+            InputError: the source is damaged.
+        """
+
+    def counted(self, values: NDArray[Any], positions: Sequence[int]) -> NDArray[Any]:
+        """What a study counts in place of stored `values`, (n, w), which have the columns at `positions`."""
+        return values
+
+    def feature_blocks(
+        self,
+        positions: Sequence[int],
+        width: int,
+        values: int = BATCH_VALUES,
+    ) -> Iterator[FeatureBlock]:
+        """All numbers in the columns at `positions`: `width` features at a time, and of these the records in
+        order, `values` values at a time.
+
+        The blocks depend on nothing but the numbers of records and features, so sums over them are the same
+        for each file that holds the table.
+
+        Args:
+            positions: in `names`, one for each feature, all numeric.
+            width: how many features a block has; the last ones may have fewer.
+            values: at most so many values are in a block, or one record.
+
+        Raises:
+            InputError: the source is damaged.
+            UnavailableError: the disk is full.
+        """
+        for first in range(0, len(positions), width):
+            group = positions[first : first + width]
+            with self._spooled(group) as spool:
+                count = max(1, values // len(group))
+                for start in range(0, self.records, count):
+                    rows = spool.rows(start, min(start + count, self.records))
+                    yield FeatureBlock(first, start, np.ascontiguousarray(self.counted(rows, group)))
+
+    def call_counts(self) -> NDArray[np.int64] | None:
+        """(records, 3): how often each record has each number of `CALLS` in all its stored columns.
+
+        None if the source has any other number. Genotypes have no other, and so a file with many sites is
+        known again without a spool.
+        """
+        counts = np.zeros((self.records, len(CALLS)), dtype=np.int64)
+        for block in self.stored_columns(range(len(self.names)), self._width):
+            if block.dtype.kind not in "fiub":
+                return None
+            found = np.stack([np.count_nonzero(block == call, axis=1) for call in CALLS], axis=1)
+            missing = np.count_nonzero(np.isnan(block)) if block.dtype.kind == "f" else 0
+            if found.sum() + missing != block.size:
+                return None
+            counts += found
+        return counts
+
+    def read(
+        self,
+        positions: Sequence[int],
+        features: Sequence[Feature],
+        records: int,
+        listener: Listener | None = None,
+    ) -> Iterator[list[Column]]:
+        for table in self._tables(positions, records, listener):
+            yield list(table.T)
+
+    def tables(
+        self, positions: Sequence[int], records: int, listener: Listener | None = None
+    ) -> Iterator[NDArray[Any]] | None:
+        return self._tables(positions, records, listener)
+
+    def _tables(
+        self, positions: Sequence[int], records: int, listener: Listener | None
+    ) -> Iterator[NDArray[Any]]:
+        stored = positions if listener is None else range(len(self.names))
+        with self._spooled(stored) as spool:
+            for start in range(0, self.records, records):
+                rows = spool.rows(start, min(start + records, self.records))
+                if listener is not None:
+                    listener(rows.T)
+                    rows = rows[:, positions]
+                yield self.counted(rows, positions)
+
+    @property
+    def _width(self) -> int:
+        """How many columns of all records are in memory at once."""
+        return max(1, BATCH_VALUES // max(1, self.records))
+
+    def _spooled(self, positions: Sequence[int]) -> RowSpool:
+        spool = RowSpool(self.folder)
+        try:
+            for block in self.stored_columns(positions, self._width):
+                spool.add(block)
+        except BaseException:
+            spool.close()
+            raise
+        return spool
+
+
+def check_record_count(records: int, path: Path) -> None:
+    """Raises InputError for more than `MOST_RECORDS`."""
+    if records > MOST_RECORDS:
+        raise InputError(
+            "too-large",
+            f"{path} says that it has {records} records; a file that is stored column by column is read up to"
+            f" {MOST_RECORDS}",
+            "divide the records into several files, or save them row by row",
+        )
 
 
 def unreadable_object(address: str) -> UnavailableError:

@@ -7,18 +7,24 @@ result is the same, bit for bit.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
+from typing import Any
+
+from numpy.typing import NDArray
 
 from dpdpca_owner.records.fingerprint import RecordsFingerprint
-from dpdpca_owner.records.open import Part, batches_of, open_source
-from dpdpca_owner.records.source import DataLocation, RecordSource
+from dpdpca_owner.records.open import Part, batches_of, open_source, tables_of
+from dpdpca_owner.records.source import CALLS, ColumnSource, DataLocation, Listener, RecordSource
 from dpdpca_owner.records.units import UnitCheck
 from dpdpca_protocol.errors import InputError
-from dpdpca_protocol.records.block_sums import BlockSums, Sums, new_sums
+from dpdpca_protocol.records.block_sums import Sums, merge_sums, new_sums
 from dpdpca_protocol.records.columns import Column
-from dpdpca_protocol.records.encoding import BatchReport, Integers, RecordEncoder
+from dpdpca_protocol.records.encoding import BatchReport, EncodedBatch, Integers, RecordEncoder
 from dpdpca_protocol.records.projection import Projection
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.terms.manifest import Manifest
+
+MANY_FEATURES = 1_000
+"""From so many features on, a step for each feature of each batch takes longer than all the arithmetic."""
 
 
 class SummedRecords:
@@ -61,7 +67,16 @@ class SummedRecords:
             InputError: columns do not fit the manifest, or there are too many records; if `strict`, also a
                 value that does not fit.
         """
-        for columns in batches_of(source, self._manifest.features, self.fingerprint.add):
+        listener: Listener | None = self.fingerprint.add
+        if isinstance(source, ColumnSource) and (counts := source.call_counts()) is not None:
+            self.fingerprint.add_counted(CALLS, counts)
+            listener = None
+        features = self._manifest.features
+        if len(features) >= MANY_FEATURES and (tables := tables_of(source, features, listener)) is not None:
+            for table in tables:
+                yield {}, self._add_table(table, has_units=listener is not None)
+            return
+        for columns in batches_of(source, features, listener):
             yield columns, self._add(columns)
 
     def merge(self, following: "SummedRecords") -> None:
@@ -70,17 +85,22 @@ class SummedRecords:
         self._check_room()
         self.units.merge(following.units)
         self.fingerprint.merge(following.fingerprint)
-        if isinstance(self.sums, SecondMoments):
-            assert isinstance(following.sums, SecondMoments)
-            self.sums.merge(following.sums)
-        else:
-            assert isinstance(following.sums, BlockSums)
-            self.sums.merge(following.sums)
+        merge_sums(self.sums, following.sums)
 
     def _add(self, columns: Mapping[str, Column]) -> Integers:
         encoded = self._encoder.encode(columns, self._before + self.report.records)
-        self.report += encoded.report
         self.units.add(columns)
+        return self._add_encoded(encoded)
+
+    def _add_table(self, table: NDArray[Any], *, has_units: bool) -> Integers:
+        encoded = self._encoder.encode_table(table)
+        if has_units and not self.report.records:
+            names = (feature.name for feature in self._manifest.features)
+            self.units.add(dict(zip(names, table.T, strict=True)))
+        return self._add_encoded(encoded)
+
+    def _add_encoded(self, encoded: EncodedBatch) -> Integers:
+        self.report += encoded.report
         self._check_room()
         self.sums.add(encoded.z)
         if isinstance(self.sums, SecondMoments):
@@ -98,7 +118,13 @@ class SummedRecords:
 
 
 def sum_part(
-    location: DataLocation, manifest: Manifest, key: bytes, before: int = 0, *, strict: bool = False
+    location: DataLocation,
+    manifest: Manifest,
+    key: bytes,
+    before: int = 0,
+    *,
+    strict: bool = False,
+    projection: Projection | None = None,
 ) -> SummedRecords:
     """The sums over one part of a table, such as a Parquet file. A part may be empty.
 
@@ -112,11 +138,12 @@ def sum_part(
         before: how many records are in the parts before this one. It decides which records the unit check
             looks at, and the positions in errors.
         strict: refuse a value that does not fit its feature.
+        projection: the public rule of a sketch, a lift or scores.
 
     Raises:
         InputError: see `SummedRecords.add_all`.
     """
-    summed = SummedRecords(manifest, key, strict=strict, before=before)
+    summed = SummedRecords(manifest, key, strict=strict, before=before, projection=projection)
     for _ in summed.add_all(open_source(location, manifest.features)):
         pass
     return summed
@@ -128,10 +155,17 @@ SumParts = Callable[[Sequence[PartCall]], Iterable[SummedRecords]]
 """Makes these calls somewhere, and gives their results in the same order."""
 
 
-def part_calls(parts: Sequence[Part], manifest: Manifest, key: bytes, *, strict: bool) -> list[PartCall]:
+def part_calls(
+    parts: Sequence[Part],
+    manifest: Manifest,
+    key: bytes,
+    *,
+    strict: bool,
+    projection: Projection | None = None,
+) -> list[PartCall]:
     """A call of `sum_part` for each part of a table."""
     befores = accumulate((part.records for part in parts), initial=0)
     return [
-        partial(sum_part, part.location, manifest, key, before, strict=strict)
+        partial(sum_part, part.location, manifest, key, before, strict=strict, projection=projection)
         for part, before in zip(parts, befores, strict=False)
     ]

@@ -5,12 +5,21 @@ Every format is read by these rules, after its own decoding.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dpdpca_owner.records.source import Listener, RecordSource
-from dpdpca_protocol.records.columns import MISSING_WORDS, Column, Unusable, level_text, read_levels
+from dpdpca_owner.records.source import BATCH_VALUES, ColumnSource, FeatureBlock, Listener, RecordSource
+from dpdpca_protocol.records.columns import (
+    MISSING_WORDS,
+    Column,
+    Unusable,
+    level_text,
+    read_levels,
+    read_numbers,
+)
 from dpdpca_protocol.terms.features import Feature
 
 OTHER_MARKERS: Final = (".", "?", "-", "--", "#N/A", "<NA>", "\\N")
@@ -47,6 +56,15 @@ class MissingMarkers:
         """The column with None in place of markers, numbers in place of words for numbers, and `Unusable` in
         place of texts about which the owner can do something."""
         return self._levels(column, feature) if feature.is_categorical else self._in_numbers(column)
+
+    def read_block(self, values: NDArray[Any]) -> NDArray[Any]:
+        """(n, w) values of numeric features with NaN in place of markers and of what is no number."""
+        if values.dtype.kind in "fiub":
+            marked = self._in_numbers(values)
+            assert isinstance(marked, np.ndarray)
+            return marked
+        columns = [np.array(self._in_numbers(column), dtype=object) for column in values.T]
+        return np.stack([read_numbers(column)[0] for column in columns], axis=1)
 
     def _in_numbers(self, column: Column) -> Column:
         if isinstance(column, np.ndarray) and column.dtype.kind not in "OUS":
@@ -116,7 +134,7 @@ class MarkedSource(RecordSource):
     """
 
     def __init__(self, source: RecordSource, markers: Sequence[str]) -> None:
-        self.names, self.is_text = source.names, source.is_text
+        self.names, self.is_text, self.remarks = source.names, source.is_text, source.remarks
         self._source = source
         self._markers = MissingMarkers(markers)
 
@@ -131,6 +149,42 @@ class MarkedSource(RecordSource):
             yield [
                 self._markers.read(column, feature) for column, feature in zip(columns, features, strict=True)
             ]
+
+    def tables(
+        self, positions: Sequence[int], records: int, listener: Listener | None = None
+    ) -> Iterator[NDArray[Any]] | None:
+        tables = self._source.tables(positions, records, listener)
+        return None if tables is None else map(self._markers.read_block, tables)
+
+
+class MarkedColumns(MarkedSource, ColumnSource):
+    """Like `MarkedSource`, for a source by columns."""
+
+    def __init__(self, source: ColumnSource, markers: Sequence[str]) -> None:
+        super().__init__(source, markers)
+        self._columns, self.records, self.folder = source, source.records, source.folder
+
+    def stored_columns(self, positions: Sequence[int], width: int) -> Iterator[NDArray[Any]]:
+        return self._columns.stored_columns(positions, width)
+
+    def counted(self, values: NDArray[Any], positions: Sequence[int]) -> NDArray[Any]:
+        return self._columns.counted(values, positions)
+
+    def feature_blocks(
+        self,
+        positions: Sequence[int],
+        width: int,
+        values: int = BATCH_VALUES,
+    ) -> Iterator[FeatureBlock]:
+        for block in self._columns.feature_blocks(positions, width, values):
+            yield replace(block, values=self._markers.read_block(block.values))
+
+
+def marked(source: RecordSource, markers: Sequence[str]) -> RecordSource:
+    """`source`, read with an owner's missing markers."""
+    return (
+        MarkedColumns(source, markers) if isinstance(source, ColumnSource) else MarkedSource(source, markers)
+    )
 
 
 def _replaced(column: Column, meaning: Callable[[Any], Any]) -> Column:

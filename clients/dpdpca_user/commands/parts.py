@@ -67,9 +67,13 @@ def open_client(url: str | None, home: Path | None) -> "ServiceClient":
 
 
 def read_draft(path: Path) -> dict[str, Any]:
+    """The tables of a draft. If it names the file of a list of features, the path becomes absolute."""
     from dpdpca_user.planning.lint import parse_draft
 
-    return parse_draft(*load_draft(path))
+    draft = parse_draft(*load_draft(path))
+    if isinstance(named := draft.get("feature_list"), str):
+        draft["feature_list"] = str(path.parent.absolute() / named)
+    return draft
 
 
 def load_draft(path: Path) -> tuple[bytes, str]:
@@ -77,6 +81,24 @@ def load_draft(path: Path) -> tuple[bytes, str]:
     from dpdpca_user.planning.lint import media_type_of
 
     return load_text(path).encode(), media_type_of(path)
+
+
+def send_list(client: "ServiceClient", path: Path, content: bytes, media_type: str) -> tuple[bytes, str]:
+    """Send the list of features whose file a draft names. Returns the draft with the reference to it.
+
+    Args:
+        client: of the service that gets the draft.
+        path: of the draft.
+        content, media_type: from `load_draft`.
+    """
+    from dpdpca_user.feature_files import with_named_list
+    from dpdpca_user.planning.lint import JSON_MEDIA_TYPE, parse_draft, plain_json
+
+    draft, listed = with_named_list(parse_draft(content, media_type), path.parent)
+    if listed is None:
+        return content, media_type
+    client.send_feature_list(listed)
+    return json.dumps(plain_json(draft)).encode(), JSON_MEDIA_TYPE
 
 
 def write_draft(out: Path, text: str) -> None:
@@ -91,9 +113,12 @@ def lint_draft(draft: Mapping[str, Any]) -> "Manifest":
     """The manifest that a draft would become, with placeholders for the parties and the key."""
     from datetime import UTC, datetime
 
+    from dpdpca_protocol.terms.feature_list import lists_of
+    from dpdpca_user.feature_files import with_named_list
     from dpdpca_user.planning.lint import lint_alone
 
-    return lint_alone(draft, datetime.now(UTC))
+    resolved, listed = with_named_list(draft, Path())
+    return lint_alone(resolved, datetime.now(UTC), lists_of() if listed is None else lists_of(listed))
 
 
 def read_invitation(file: Path | None) -> str:

@@ -17,6 +17,7 @@ from dpdpca_user.commands.parts import (
     Service,
     load_draft,
     open_client,
+    send_list,
     show_line,
     show_participants,
 )
@@ -62,6 +63,7 @@ def study_run(
     """
     content, media_type = load_draft(draft)
     with open_client(service, home) as client:
+        content, media_type = send_list(client, draft, content, media_type)
         if auto:
             facts = client.run_chain(
                 content,

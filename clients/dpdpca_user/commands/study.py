@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.errors import ConflictError, UsageError
 from dpdpca_runtime.command_options import AsJson
+from dpdpca_runtime.files import write_shared
 from dpdpca_runtime.text import for_terminal
 from dpdpca_user.commands.parts import (
     DraftFile,
@@ -22,6 +23,7 @@ from dpdpca_user.commands.parts import (
     load_draft,
     open_client,
     read_draft,
+    send_list,
     show,
     show_line,
     show_notes,
@@ -85,6 +87,33 @@ def study_init(
         typer.echo(f"note: fill in by hand: {for_terminal(', '.join(draft.left_open))}", err=True)
 
 
+@study_app.command("features", epilog="Example: dpdpca user study features sites.csv --out sites.json")
+def study_features(
+    table: Annotated[
+        Path,
+        typer.Argument(
+            help="CSV file with a header: name, lower, upper, and if wanted centre, scale, unit, description."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Write the list to this file.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make a list of features from a table, for a draft that names it instead of its features.
+
+    In the draft, write feature_list = "FILE". A study with many features needs such a list.
+    """
+    from dpdpca_user.feature_files import list_from_table
+
+    reference, content = list_from_table(table)
+    try:
+        write_shared(out, content, replace=False)
+    except ConflictError as error:
+        raise UsageError("file-exists", f"{out} already exists and is kept", "choose another file") from error
+    facts = {**reference.to_body(), "file": str(out)}
+    text = f"{reference.count:,} features in {out}\nsha256  {facts['sha256']}"
+    show(as_json, facts, f'{text}\nname it in the draft: feature_list = "{out.name}"')
+
+
 @study_app.command("lint", epilog="Example: dpdpca user study lint draft.toml")
 def study_lint(
     draft: DraftFile,
@@ -133,6 +162,7 @@ def study_create(
     """
     content, media_type = load_draft(draft)
     with open_client(service, home) as client:
+        content, media_type = send_list(client, draft, content, media_type)
         facts = client.create(content, media_type, proxy=proxy, publish=publish, in_clear=in_clear)
     if not as_json:
         show_participants(facts["participants"])

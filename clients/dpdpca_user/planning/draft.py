@@ -14,6 +14,7 @@ from typing import Any
 from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.layout.blocks import OF_PAIRS, PRE_STUDY_BLOCKS, BlockName
 from dpdpca_protocol.study import ReleaseKind, SummedOver
+from dpdpca_protocol.terms.feature_list import FeatureLists, listed_features, no_lists
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.figures import default_fraction_bits, figures_of
 from dpdpca_protocol.terms.forms import one_line
@@ -21,7 +22,7 @@ from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.members import ENROLLED, MAX_PARTICIPANTS, MEMBERS, Drafted, Member
 from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty, StudyKey
 from dpdpca_protocol.terms.release_rules import ReleaseRules, rules_of
-from dpdpca_protocol.terms.signed_manifest import parse_manifest, parse_terms
+from dpdpca_protocol.terms.signed_manifest import named_list, parse_manifest, parse_terms
 from dpdpca_protocol.terms.terms import Blinding, NoiseBy, SuiteName
 from dpdpca_protocol.wire.fields import (
     check_members,
@@ -60,6 +61,7 @@ def complete_draft(
     key: StudyKey,
     *,
     closes_at: datetime | None = None,
+    feature_lists: FeatureLists = no_lists,
 ) -> Manifest:
     """The manifest that a draft asks for, with defaults, noise scale and slot width filled in.
 
@@ -73,12 +75,14 @@ def complete_draft(
             names nobody, the manifest names nobody.
         key: the study's own key, of the suite that `suite_of_draft` names.
         closes_at: closing time if the draft has none.
+        feature_lists: gives the list that the draft may name in place of `features`.
 
     Raises:
-        MessageError: the draft is malformed or has unknown members.
+        MessageError: the draft is malformed or has unknown members; `feature-list-differs`.
+        NotFoundError: `feature-list-missing`.
         PolicyError: `manifest-refused`, with the reason for which every party would refuse the manifest.
     """
-    check_members(draft, "the draft", _NEEDED, _DRAFTED)
+    _check_drafted(draft)
     release = ReleaseKind(read_choice(draft["release"], "release", [*ReleaseKind]))
     said = {name: value for name, value in draft.items() if _belongs(name, release)}
     for name in draft.keys() - said.keys():
@@ -98,16 +102,23 @@ def complete_draft(
     if closes_at is not None:
         body.setdefault("closes_at", time_text(closes_at))
     body.setdefault("suite", str(default_suite(release)))
-    for name, value in _consequences(body).items():
+    for name, value in _consequences(body, feature_lists).items():
         body.setdefault(name, value)
     if "closes_at" not in body:
         malformed("the draft", "complete: closes_at is missing")
     if "missing" not in draft and (_needs_all_records(body) or OF_PAIRS & body.get("blocks", {}).keys()):
         body["missing"] = "midpoint"
-    terms = parse_terms(body)
+    terms = parse_terms(body, feature_lists)
     figures = figures_of(terms.terms)
     manifest = replace(terms, noise_scale=figures.noise_scale, slot_bits=figures.slot_bits)
-    return parse_manifest(manifest.to_body())
+    return parse_manifest(manifest.to_body(), feature_lists)
+
+
+def _check_drafted(draft: Mapping[str, Any]) -> None:
+    """Checks that a draft has the members that it needs, and no unknown ones."""
+    left_out = "features" if "feature_list" in draft else "feature_list"
+    needed = [name for name in _NEEDED if name != left_out]
+    check_members(draft, "the draft", needed, _DRAFTED.keys() - {left_out})
 
 
 def default_suite(release: ReleaseKind) -> SuiteName:
@@ -117,7 +128,7 @@ def default_suite(release: ReleaseKind) -> SuiteName:
 
 def suite_of_draft(draft: Mapping[str, Any]) -> SuiteName:
     """The suite that a draft asks for. Raises MessageError like `complete_draft`."""
-    check_members(draft, "the draft", _NEEDED, _DRAFTED)
+    _check_drafted(draft)
     if "suite" in draft:
         return SuiteName(read_choice(draft["suite"], "suite", [*SuiteName]))
     return default_suite(ReleaseKind(read_choice(draft["release"], "release", [*ReleaseKind])))
@@ -196,12 +207,12 @@ def _named(drafted: Any, known: Sequence[Participant], *, is_blinded: bool) -> l
     return [party.to_body() for party in named]
 
 
-def _consequences(body: Mapping[str, Any]) -> dict[str, Any]:
+def _consequences(body: Mapping[str, Any], feature_lists: FeatureLists) -> dict[str, Any]:
     """Default values that depend on other members of the draft."""
     rules = _rules(body)
     sum_weight = (DEFAULT_WIDE_WEIGHT if rules.is_wide else DEFAULT_SUM_WEIGHT) if rules.weighs_sum else 0
     return {
-        "fraction_bits": _fraction_bits(body),
+        "fraction_bits": _fraction_bits(body, feature_lists),
         "delta": decimal_text(default_delta(body["max_records"])),
         "max_colluding": int(body["noise_by"] == NoiseBy.OWNERS),
         "sum_weight": decimal_text(Fraction(sum_weight)),
@@ -212,8 +223,8 @@ def _consequences(body: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rules(body: Mapping[str, Any]) -> ReleaseRules:
     """The rules of the release that a draft asks for."""
-    of = body.get("of")
-    return rules_of(ReleaseKind(body["release"]), SummedOver(of) if of in [*SummedOver] else None)
+    pairs = SummedOver.PAIRS if body.get("of") == SummedOver.PAIRS else None
+    return rules_of(ReleaseKind(body["release"]), pairs)
 
 
 def _needs_all_records(body: Mapping[str, Any]) -> bool:
@@ -277,8 +288,11 @@ def _without_bounds(where: str, name: Any) -> MessageError:
     )
 
 
-def _fraction_bits(body: Mapping[str, Any]) -> int:
-    features = [Feature.parse(each, f"features[{i}]") for i, each in enumerate(body["features"])]
+def _fraction_bits(body: Mapping[str, Any], feature_lists: FeatureLists) -> int:
+    if (reference := named_list(body)) is not None:
+        features = listed_features(reference, feature_lists)
+    else:
+        features = tuple(Feature.parse(each, f"features[{i}]") for i, each in enumerate(body["features"]))
     clip_norm = read_decimal(body["clip_norm"], "clip_norm")
     bits = default_fraction_bits(sum(each.width for each in features), clip_norm) if clip_norm > 0 else 10
     return max(bits, _FINE_BITS) if body.get("blocks", {}).keys() & _FINE else bits

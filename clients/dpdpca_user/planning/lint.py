@@ -12,6 +12,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpdpca_protocol.errors import LimitError, MessageError
+from dpdpca_protocol.terms.feature_list import FeatureLists, no_lists
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.members import ENROLLED, MAX_PARTICIPANTS
 from dpdpca_protocol.terms.parties import KeyTerms, PadsKeyTerms, Participant, Party, ProxyParty, StudyKey
@@ -107,6 +108,7 @@ def lint(
     closes_at: datetime,
     key_bits: int,
     participants: Sequence[Participant] | None = None,
+    feature_lists: FeatureLists = no_lists,
 ) -> Manifest:
     """The manifest that the draft would become with some key, if it satisfies all rules except those on keys.
 
@@ -116,20 +118,22 @@ def lint(
         closes_at: closing time if the draft has none.
         key_bits: length of the future key.
         participants: the enrolled owners; None accepts every name of an owner as enrolled.
+        feature_lists: gives the list that the draft may name in place of `features`.
 
     Raises:
         MessageError, PolicyError: with the reason for which every party would refuse it.
     """
     owners = _stand_ins(draft) if participants is None else participants
     key = _any_key(suite_of_draft(draft), key_bits)
-    return complete_draft(draft, user, proxy, owners, key, closes_at=closes_at)
+    return complete_draft(draft, user, proxy, owners, key, closes_at=closes_at, feature_lists=feature_lists)
 
 
-def lint_alone(draft: Mapping[str, Any], now: datetime) -> Manifest:
+def lint_alone(draft: Mapping[str, Any], now: datetime, feature_lists: FeatureLists = no_lists) -> Manifest:
     """Like `lint`, but with placeholders for data user and proxy, so that no enrolment is needed."""
     user = Party("this data user", b"\xfe" * 32)
     proxy = ProxyParty("the proxy", "https://proxy.example", b"\xff" * 32, PREVIEW_KEM)
-    return lint(draft, user, proxy, closing_time(now, _STAND_IN_DAYS), _STAND_IN_KEY_BITS)
+    closes_at = closing_time(now, _STAND_IN_DAYS)
+    return lint(draft, user, proxy, closes_at, _STAND_IN_KEY_BITS, feature_lists=feature_lists)
 
 
 def as_enrolled(user: Party, listed: Iterable[PartyFacts]) -> Party:

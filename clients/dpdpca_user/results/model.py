@@ -17,6 +17,7 @@ import numpy as np
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, MessageError
 from dpdpca_protocol.result.components import Components, EncodedSpace
 from dpdpca_protocol.result.publication import encode_components, parse_components
+from dpdpca_protocol.terms.feature_list import encode_features, lists_of, no_lists
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
@@ -31,6 +32,8 @@ from dpdpca_user.results.wide.notes import no_matrix, notes
 
 MODEL_FORMAT = 1
 _MEMBERS = ("components", "metadata")
+_FEATURE_LIST = "feature_list"
+"""The member of a model file with the list of features that the manifest names."""
 _MAX_TEXT_BYTES = 64 * 1024 * 1024
 _MAX_GROWTH_BYTES = 256 * 1024 * 1024
 
@@ -114,7 +117,9 @@ class Model:
             "reliability": None if self.reliability is None else self.reliability.to_body(),
         }
         components, space = self.components, self.components.space
-        file = io.BytesIO()
+        file, listed = io.BytesIO(), {}
+        if self.manifest.feature_list is not None:
+            listed[_FEATURE_LIST] = _text_array(encode_features(self.manifest.features).decode())
         np.savez_compressed(
             file,
             allow_pickle=False,
@@ -128,6 +133,7 @@ class Model:
             origin=components.origin,
             scale=space.scale,
             names=np.array(space.names),
+            **listed,
         )
         return file.getvalue()
 
@@ -141,13 +147,15 @@ class Model:
         try:
             with zipfile.ZipFile(io.BytesIO(untrusted)) as file:
                 texts = {name: _text(file, name) for name in _MEMBERS}
+                has_list = f"{_FEATURE_LIST}.npy" in file.namelist()
+                lists = lists_of(_text(file, _FEATURE_LIST)) if has_list else no_lists
             check_growth(texts["metadata"], _MAX_GROWTH_BYTES)
             metadata = json.loads(texts["metadata"].decode())
             if metadata["format"] != MODEL_FORMAT:
                 raise MessageError(
                     "unsupported-version", f"this version can only read model files of format {MODEL_FORMAT}"
                 )
-            manifest = parse_manifest(metadata["manifest"])
+            manifest = parse_manifest(metadata["manifest"], lists)
             components = parse_components(texts["components"], manifest.study_id)
             provenance = Provenance.parse(metadata["provenance"])
             told = metadata.get("reliability")

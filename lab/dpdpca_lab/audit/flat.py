@@ -25,7 +25,7 @@ from dpdpca_lab.audit.releases import (
     narrowed,
     triangle,
 )
-from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.layout.blocks import TRIANGLES, BlockName, matrix_size
 from dpdpca_protocol.privacy.mechanisms import SharedGaussian
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.records.encoding import RecordEncoder, at_centre, cut_to_bound
@@ -37,6 +37,7 @@ from dpdpca_protocol.terms.manifest import Manifest
 _GRANULARITY = 16
 _UNIFORM = 2  # modulo m, noise of scale 2m is uniform within 2·exp(−8π²) ≈ 10⁻³⁴
 _MOST_PLAYED = 4
+_LETTERS = {BlockName.SECOND_MOMENT: "R", BlockName.PAIR_MOMENT: "P", BlockName.GRAM: "G"}
 
 Records = NDArray[np.int64]
 
@@ -73,12 +74,14 @@ class FlatRelease:
 
     def coordinates(self, count: int) -> tuple[Coordinate, ...]:
         named: list[Coordinate] = []
-        law = self.mechanism.law(count)
+        columns = self.mechanism.setting.columns
         for block in self.figures.blocks[1:]:
-            if block.name is BlockName.PAIR_MOMENT:
-                named += triangle("P", self.d, sqrt(law.diagonal), sqrt(law.off_diagonal))
+            variance = self.figures.block_variance(block.name, self.assured)
+            scale = sqrt(variance)
+            if block.name in TRIANGLES:
+                size = matrix_size(block.name, self.d, columns)
+                named += triangle(_LETTERS[block.name], size, scale, sqrt(variance / 2))
                 continue
-            scale = sqrt(self.figures.block_variance(block.name, self.assured))
             named += [Coordinate(f"{block.name}{k + 1}", scale, None) for k in range(block.length)]
         return tuple(named)
 

@@ -29,9 +29,12 @@ from dpdpca_lab.audit.neighbours import (
 from dpdpca_lab.audit.observe import Lens, Observed, likelihood_shift, own_coordinates
 from dpdpca_lab.audit.releases import Law, Release, Totals, release_of
 from dpdpca_lab.audit.report import AuditReport, Claim, PlayedPair
+from dpdpca_lab.audit.wide import WideRelease, searched_wide_pair, wide_pairs, wide_release
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.privacy.mechanisms.analytic import real_epsilon
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
+from dpdpca_protocol.records.encoding import cut_to_bound
+from dpdpca_protocol.records.pairing import differences
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
 
@@ -72,6 +75,8 @@ def audit_manifest(
     hard = hard_records(manifest, randomness)
     whole_features = min(figures.encoded_features, _WHOLE_FEATURES)
     release: Release
+    if figures.rules.is_wide:
+        return _audit_wide(manifest, runs, records, alpha, search, out_of_time, randomness)
     if figures.release in (ReleaseKind.PAIRS, ReleaseKind.PRE_STUDY):
         release = FlatRelease(figures, played_features(manifest))
         pairs = flat_pairs(manifest, release, max(records, 2))
@@ -89,6 +94,37 @@ def audit_manifest(
         whole = release_of(figures, whole_features)
         some = _any_records(whole.d, figures.record_bound, randomness)
         extra = whole_checks(whole, Totals.of(some, figures.record_bound))
+    extra.insert(0, checks.records_bounded(hard, figures.record_bound))
+    report = audit(
+        release, pairs, Claim.of(manifest), runs, alpha=alpha, extra=extra, out_of_time=out_of_time
+    )
+    return replace(report, whole_features=whole_features)
+
+
+def _audit_wide(
+    manifest: Manifest,
+    runs: int,
+    records: int,
+    alpha: float,
+    search: int,
+    out_of_time: Callable[[], bool],
+    randomness: Randomness,
+) -> AuditReport:
+    """The game for a sketch, a lift or scores, whose records have many features and few numbers."""
+    release = wide_release(manifest)
+    pairs = wide_pairs(release, records)
+    if search:
+        pairs.append(searched_wide_pair(release, search, randomness))
+    figures = manifest.figures
+    hard = hard_records(manifest, randomness)
+    if figures.rules.of_pairs:
+        hard = cut_to_bound(np.concatenate(list(differences([hard]))), figures.record_bound)[0]
+    whole_features = min(figures.summed_features, _WHOLE_FEATURES)
+    columns = figures.mechanism.setting.columns
+    whole = WideRelease(figures, whole_features, columns)
+    some = _any_records(whole_features, figures.record_bound, randomness)
+    numbers = _any_records(columns, figures.mechanism.setting.score_bound, randomness) if columns else some
+    extra = whole_checks(whole, whole.totals_of(some, numbers))
     extra.insert(0, checks.records_bounded(hard, figures.record_bound))
     report = audit(
         release, pairs, Claim.of(manifest), runs, alpha=alpha, extra=extra, out_of_time=out_of_time

@@ -164,6 +164,13 @@ def new_sums(figures: Figures, projection: Projection | None = None) -> Sums:
     return BlockSums(figures)
 
 
+def merge_sums(sums: Sums, other: Sums) -> None:
+    """Adds the sums over other records of the same study to `sums`."""
+    if type(sums) is not type(other):
+        raise UsageError("bad-argument", "the two sums are of different kinds, so not of one study")
+    sums.merge(other)  # type: ignore[arg-type]  # both are of one kind
+
+
 def clipped_rows(figures: Figures) -> ClippedRows | None:
     """Empty sums of what clipping did, or None if the study does not ask for it."""
     bound = figures.mechanism.setting.clip_bound

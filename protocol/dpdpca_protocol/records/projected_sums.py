@@ -43,7 +43,7 @@ class ProjectedSums:
         self._d, self._record_bound = figures.encoded_features, figures.record_bound
         self._bound = setting.score_bound if lifts else figures.summed_bound
         self._moments = SecondMoments(setting.columns if lifts else figures.summed_features, self._bound)
-        self._lifted: Integers = np.zeros((self._d, setting.columns), dtype=np.int64)
+        self._lifted: Integers = np.zeros((setting.columns, self._d), dtype=np.int64)
         self._exact_rows = 2**53 // (isqrt(self._record_bound * self._bound) + 1)
         self._of_pairs = figures.rules.of_pairs
         self.cut = 0
@@ -84,7 +84,7 @@ class ProjectedSums:
         parts = {
             BlockName.COUNT: moments[:1],
             BlockName.SUM: moments[1 : 1 + size],
-            BlockName.LIFTED: self._lifted.ravel(),
+            BlockName.LIFTED: self._lifted.T.ravel(),
         }
         triangle = moments[1 + size :]
         return np.concatenate([parts.get(name, triangle) for name in self._names])
@@ -105,7 +105,8 @@ class ProjectedSums:
             self._moments.add(projected)
             if self._lifted.size:
                 # Every partial sum of at most `_exact_rows` products z·a is below 2⁵³.
-                self._lifted += (chunk.T.astype(np.float64) @ projected.astype(np.float64)).astype(np.int64)
+                product = projected.T.astype(np.float64) @ chunk.astype(np.float64)
+                self._lifted += product.astype(np.int64)
 
     def _check(self, z: Integers) -> None:
         if z.ndim != 2 or z.shape[1] != self._d or z.dtype != np.int64:

@@ -14,6 +14,7 @@ from typing import Any
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.privacy.sensitivity import NeighbouringRelation
 from dpdpca_protocol.study import ReleaseKind, SummedOver
+from dpdpca_protocol.terms.feature_list import FeatureListRef
 from dpdpca_protocol.terms.features import Feature, encoded_names, feature_units, longest_norm_squared
 from dpdpca_protocol.terms.figures import Figures, figures_of
 from dpdpca_protocol.terms.members import LEAST_COHORT_DISTANCE, MEMBERS
@@ -31,7 +32,8 @@ class Manifest:
     """The terms of one study.
 
     The fields have the names of the protocol, reals are exact rationals, and times are in UTC. `members` says
-    what each field means, how a message writes it, and which default it has.
+    what each field means, how a message writes it, and which default it has. `features` are there also if
+    the message names them by `feature_list`.
     """
 
     title: str
@@ -72,6 +74,7 @@ class Manifest:
     clip_share: Fraction = Fraction(0)
     clip_cap: Fraction = Fraction(0)
     extends: StudyId | None = None
+    feature_list: FeatureListRef | None = None
     of: SummedOver | None = None
     sketch: SketchTerms | None = None
     lift: LiftTerms | None = None
@@ -90,7 +93,7 @@ class Manifest:
             **{member.name: getattr(self, member.name) for member in MEMBERS if member.in_terms},
         )
 
-    @property
+    @cached_property
     def encoded_features(self) -> int:
         """d, the number of encoded columns."""
         return sum(feature.width for feature in self.features)
@@ -146,20 +149,22 @@ class Manifest:
     def study_id(self) -> StudyId:
         return StudyId.of(canonical_json(self.to_body()))
 
-    @property
+    @cached_property
     def encoded_names(self) -> tuple[str, ...]:
         """Names of the d encoded columns, in order."""
         return encoded_names(self.features)
 
-    @property
+    @cached_property
     def feature_units(self) -> tuple[tuple[Fraction, Fraction], ...]:
         """(subtracted value, divisor) for each of the d encoded columns, in the feature's own units."""
         return feature_units(self.features, self.scaling)
 
     def to_body(self) -> dict[str, Any]:
-        """The signed members, ready for canonical JSON."""
+        """The signed members, ready for canonical JSON. Features that a list has are left out."""
         body: dict[str, Any] = {"format": FORMAT}
         for member in MEMBERS:
+            if member.name == "features" and self.feature_list is not None:
+                continue
             value = getattr(self, member.name)
             if member.is_required or value != member.default:
                 body[member.name] = member.form.write(value)

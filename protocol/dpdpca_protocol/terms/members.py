@@ -14,6 +14,7 @@ from dpdpca_protocol.layout.blocks import PRE_STUDY_BLOCKS, BlockName
 from dpdpca_protocol.privacy.mechanisms import MECHANISMS
 from dpdpca_protocol.privacy.sensitivity import NeighbouringRelation
 from dpdpca_protocol.study import ReleaseKind, SummedOver
+from dpdpca_protocol.terms.feature_list import FEATURE_LIST_SCHEMA, FeatureListRef
 from dpdpca_protocol.terms.features import (
     DRAFTED_FEATURE_SCHEMA,
     FEATURE_SCHEMA,
@@ -326,7 +327,12 @@ MEMBERS: tuple[Member, ...] = (
         "the owners that may take part; if empty, any enrolled owner may",
         in_draft=[],
     ),
-    Member("features", _FEATURES, "the columns, in the order of the encoding", _MUST),
+    Member(
+        "features",
+        _FEATURES,
+        "the columns, in the order of the encoding, unless `feature_list` names them",
+        _MUST,
+    ),
     Member(
         "missing",
         choice(("reject", "midpoint")),
@@ -449,6 +455,12 @@ MEMBERS: tuple[Member, ...] = (
         default=None,
     ),
     Member(
+        "feature_list",
+        record(FeatureListRef.parse, FEATURE_LIST_SCHEMA, "`{sha256, bytes, count}`"),
+        "the list of features, a file that the manifest names in place of `features`",
+        default=None,
+    ),
+    Member(
         "of",
         choice(SummedOver),
         "what a sketch, a lift or scores add up: records, or differences of pairs",
@@ -510,5 +522,10 @@ def _document(title: str, properties: dict[str, Any], required: list[str]) -> di
         "type": "object",
         "additionalProperties": False,
         "properties": properties,
-        "required": sorted(required),
+        "required": sorted(set(required) - _EITHER),
+        "oneOf": [{"required": [name]} for name in sorted(_EITHER)],
     }
+
+
+_EITHER = frozenset({"features", "feature_list"})
+"""A manifest has one of these: its features, or the name of a list of them."""

@@ -8,7 +8,14 @@ from dpdpca_protocol.layout.blocks import OF_PAIRS
 from dpdpca_protocol.pads.masks import check_blinding_key, check_different
 from dpdpca_protocol.privacy.mechanisms import Gaussian, mechanism_for
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.features import MAX_ENCODED_FEATURES, check_clip_norm, check_resolution, column_key
+from dpdpca_protocol.terms.features import (
+    MAX_ENCODED_FEATURES,
+    MAX_LISTED_FEATURES,
+    check_clip_norm,
+    check_resolution,
+    column_key,
+    sum_up,
+)
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import PadsKeyTerms
 from dpdpca_protocol.terms.terms import NoiseBy, SuiteName
@@ -38,8 +45,12 @@ def _check_features(manifest: Manifest) -> None:
     if not manifest.features:
         refused("the list of features is empty")
     check_unique((column_key(feature.name) for feature in manifest.features), "features")
-    if sum(feature.width for feature in manifest.features) > MAX_ENCODED_FEATURES:
-        refused(f"the study has more than {MAX_ENCODED_FEATURES} encoded features")
+    listed = manifest.feature_list is not None
+    is_round = manifest.rules.is_wide or (manifest.rules.names_blocks and manifest.rho_share < 1)
+    most = MAX_LISTED_FEATURES if listed and is_round else MAX_ENCODED_FEATURES
+    if manifest.encoded_features > most:
+        advice = "name them with feature_list" if is_round and not listed else ""
+        refused(f"the study has more than {most} encoded features", advice)
     if manifest.scaling == "common" and any(feature.is_categorical for feature in manifest.features):
         refused(
             "scaling common divides all features by one range, but categorical features have no range",
@@ -59,7 +70,7 @@ def _check_scales(manifest: Manifest) -> None:
         grid = 1 << manifest.fraction_bits
         reach = (2 * grid * feature.half_range / feature.scaled_unit + 2 for feature in manifest.features)
         widths = (feature.width for feature in manifest.features)
-        if sum(width * each**2 for width, each in zip(widths, reach, strict=True)) >= 2**62:
+        if sum_up(width * each**2 for width, each in zip(widths, reach, strict=True)) >= 2**62:
             refused(
                 "records before clipping are too large for exact 64-bit sums of squares",
                 "lower fraction_bits, or raise scale",

@@ -14,6 +14,7 @@ from dpdpca_protocol.errors import AuthenticationError, CryptographicError, Mess
 from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules, PublicKey
 from dpdpca_protocol.paillier.proof import KeyProof, check_public_key
 from dpdpca_protocol.release.suite import PadsSuite, PaillierSuite, Suite
+from dpdpca_protocol.terms.feature_list import FeatureListRef, FeatureLists, listed_features, no_lists
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.members import MEMBERS
 from dpdpca_protocol.terms.parties import KeyTerms, PadsKeyTerms
@@ -44,25 +45,27 @@ class SignedManifest:
         return suite_of(self.manifest)
 
 
-def parse_manifest(untrusted: Mapping[str, Any]) -> Manifest:
+def parse_manifest(untrusted: Mapping[str, Any], feature_lists: FeatureLists = no_lists) -> Manifest:
     """The manifest in a body, if it keeps every rule and its figures equal the recomputed ones.
 
     Args:
         untrusted: parsed canonical JSON.
+        feature_lists: gives the list of features that the manifest may name in place of `features`.
 
     Raises:
         MessageError: a wrong shape, an unknown or missing member, or a number that is not in its canonical
-            form.
+            form; `feature-list-differs`.
+        NotFoundError: `feature-list-missing`.
         PolicyError: `manifest-refused`, a rule is broken or a derived figure differs.
         CryptographicError: `unfit-blinding-key`, two owners would share nothing secret.
     """
-    manifest = parse_terms(untrusted)
+    manifest = parse_terms(untrusted, feature_lists)
     if manifest.figures.slot_bits != manifest.slot_bits:
         refused(f"slot_bits is {manifest.slot_bits}, but the terms give {manifest.figures.slot_bits}")
     return manifest
 
 
-def parse_terms(untrusted: Mapping[str, Any]) -> Manifest:
+def parse_terms(untrusted: Mapping[str, Any], feature_lists: FeatureLists = no_lists) -> Manifest:
     """Like `parse_manifest`, for a draft.
 
     This function does not compare noise_scale and slot_bits, which are set later.
@@ -75,10 +78,31 @@ def parse_terms(untrusted: Mapping[str, Any]) -> Manifest:
             "run the study again with a new manifest, or use the version that made this one",
         )
     required = ["format", *(member.name for member in MEMBERS if member.is_required)]
-    check_members(untrusted, "the manifest", required, [member.name for member in MEMBERS])
-    manifest = Manifest(**{member.name: member.read(untrusted) for member in MEMBERS})
+    lists_features = "feature_list" in untrusted
+    left_out = "features" if lists_features else "feature_list"
+    check_members(
+        untrusted,
+        "the manifest",
+        [name for name in required if name != left_out],
+        [member.name for member in MEMBERS if member.name != left_out],
+    )
+    read = {member.name: member.read(untrusted) for member in MEMBERS if member.name != left_out}
+    if lists_features:
+        read["features"] = listed_features(read["feature_list"], feature_lists)
+    manifest = Manifest(**read)
     check_rules(manifest)
     return manifest
+
+
+def named_list(untrusted: Mapping[str, Any]) -> FeatureListRef | None:
+    """The list of features that a body names, so that a party can get it before it reads the manifest.
+
+    Raises:
+        MessageError, PolicyError: the member is malformed.
+    """
+    if "feature_list" not in untrusted:
+        return None
+    return FeatureListRef.parse(untrusted["feature_list"], "feature_list")
 
 
 def sign_manifest(manifest: Manifest, key: IdentityKey) -> Statement:
@@ -97,6 +121,7 @@ def open_manifest(
     known_keys: Collection[Digest] = (),
     *,
     key_rules: KeyRules = PRODUCT_KEYS,
+    feature_lists: FeatureLists = no_lists,
 ) -> SignedManifest:
     """The manifest in a signed statement, after all checks that one party can make alone.
 
@@ -104,9 +129,11 @@ def open_manifest(
         untrusted: statement bytes as received.
         known_keys: digests of the keys of other studies; a repeated key is refused.
         key_rules: which moduli may be used.
+        feature_lists: as for `parse_manifest`.
 
     Raises:
-        MessageError: not a canonical statement of a manifest.
+        MessageError: not a canonical statement of a manifest; `feature-list-differs`.
+        NotFoundError: `feature-list-missing`.
         AuthenticationError: the data user that the manifest names did not sign it.
         PolicyError: a rule is broken or a derived figure differs.
         CryptographicError: `unfit-modulus`, `unfit-sealing-key`, `unfit-blinding-key`.
@@ -115,7 +142,7 @@ def open_manifest(
     not know the proxy, the pinned key or the policy.
     """
     statement = verify_statement(KIND, untrusted)
-    manifest = parse_manifest(statement.body)
+    manifest = parse_manifest(statement.body, feature_lists)
     if isinstance(manifest.key, KeyTerms) and manifest.key.bits < key_rules.least_bits:
         refused(f"key.modulus has {manifest.key.bits} bits, fewer than the minimum of {key_rules.least_bits}")
     if manifest.user.ed25519 != statement.signer:

@@ -58,7 +58,3 @@ class SketchMatrix:
         """
         first, second = (matrix[:, rows] * signs for rows, signs in zip(self.rows, self.signs, strict=True))
         return np.asarray(first + second, dtype=np.int64)
-
-    def dense(self) -> NDArray[np.int64]:
-        """P₀ itself, (m, d) int64, for small studies and tests."""
-        return self.after(np.eye(self.row_count, dtype=np.int64))

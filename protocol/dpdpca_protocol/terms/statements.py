@@ -13,6 +13,9 @@ from dpdpca_protocol.privacy.mechanisms import Guarantee, Quantity, SharedGaussi
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
 
+_GRID_POWERS = {Quantity.PRE_STUDY: 0, Quantity.LIFT: 1}
+"""How many factors of a released number are in grid units, where these are not two."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeltaParts:
@@ -73,11 +76,11 @@ def privacy_figures(figures: Figures) -> dict[str, Any]:
     """The numbers in `privacy_statements`, for JSON.
 
     Scales are in scaled units, in which half-ranges are 1. In a pre-study, the scales are those of a quantity
-    that one record changes by at most 1.
+    that one record changes by at most 1. In a lift, they are those of the products with whole numbers.
     """
     mechanism, parts = figures.mechanism, DeltaParts.of(figures)
     analytic = mechanism.analytic_scale
-    unit = 1 if mechanism.setting.quantity is Quantity.PRE_STUDY else figures.grid**2
+    unit = figures.grid ** _GRID_POWERS.get(mechanism.setting.quantity, 2)
     return {
         "delta_parts": {"noise": float(parts.noise), "mask": float(parts.mask), "tails": float(parts.tails)},
         "noise_scale": float(mechanism.scale) / unit,

@@ -17,7 +17,7 @@ MOST_LIFTED = 20_000_000
 _PRODUCT_LIMIT = 2**52
 """C·P₀z + o stays below this, so that its products are exact in double precision in whatever order."""
 _LOW_BITS = 21
-_SAME = ("features", "scaling", "clip_norm", "fraction_bits", "of", "missing")
+_SAME = ("feature_list", "features", "scaling", "clip_norm", "fraction_bits", "of", "missing")
 """The members in which all wide rounds of a chain agree, because later rounds read what the sketch showed."""
 
 
@@ -66,7 +66,7 @@ def check_rounds(manifest: Manifest, earlier: Iterable[Manifest]) -> None:
         _check_same(manifest, lift, (*_SAME, "columns"))
         assert manifest.scores is not None
         if manifest.scores.study != lift.study_id:
-            raise _wrong_round("scores.study is not the lift among pre_studies")
+            raise wrong_round("scores.study is not the lift among pre_studies")
 
 
 def _check_kind(manifest: Manifest) -> None:
@@ -121,7 +121,7 @@ def _square(row: NDArray[np.int64]) -> int:
 def _round(before: list[Manifest], kind: ReleaseKind) -> Manifest:
     found = [each for each in before if each.release is kind]
     if len(found) != 1:
-        raise _wrong_round(
+        raise wrong_round(
             f"its pre_studies name {len(found)} studies of kind {kind} that are known here, not one"
         )
     return found[0]
@@ -130,10 +130,11 @@ def _round(before: list[Manifest], kind: ReleaseKind) -> Manifest:
 def _check_same(manifest: Manifest, earlier: Manifest, names: tuple[str, ...]) -> None:
     for name in names:
         if getattr(manifest, name) != getattr(earlier, name):
-            raise _wrong_round(f"its {name} differs from that of the {earlier.release} before it")
+            raise wrong_round(f"its {name} differs from that of the {earlier.release} before it")
 
 
-def _wrong_round(problem: str) -> PolicyError:
+def wrong_round(problem: str) -> PolicyError:
+    """The error for a lift or scores that do not fit the rounds before them."""
     return PolicyError(
         "wrong-round",
         f"this round does not fit the earlier rounds of its chain: {problem}",

@@ -17,6 +17,7 @@ MOST_GROWTH_BYTES = 96 * 1024 * 1024
 """The most memory that a parsed message may need beyond its text."""
 
 _MAX_DEPTH = 16
+_TEXTS = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 _BYTES_OF_A_VALUE = 300
 _BEYOND_LATIN, _BEYOND_BASIC = re.compile(rb"[\xc4-\xff]"), re.compile(rb"[\xf0-\xff]")
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
@@ -38,6 +39,12 @@ def canonical_json(value: Mapping[str, Any]) -> bytes:
         return rfc8785.dumps(dict(value))
     except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
         raise MessageError("not-canonical", "a value has no canonical JSON form") from error
+
+
+def canonical_texts(value: Any) -> str:
+    """Like `canonical_json`, much faster, for texts, lists and integers, and for objects of these whose
+    member names are ASCII. The caller knows that there is nothing else in `value`."""
+    return _TEXTS.encode(value)
 
 
 def named_list(name: str, encoded: Sequence[bytes]) -> bytes:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Never
 
 from dpdpca_protocol.errors import MessageError, PolicyError
@@ -20,16 +21,8 @@ _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]{1,255}(?:/[A-Za-z0-9._~/-]{0,200})?")
 _REFUSED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # Default-ignorable and blank characters outside the refused categories (Unicode, DerivedCoreProperties).
-_INVISIBLE = (
-    range(0x034F, 0x0350),
-    range(0x115F, 0x1161),
-    range(0x17B4, 0x17B6),
-    range(0x180B, 0x1810),
-    range(0x2800, 0x2801),
-    range(0x3164, 0x3165),
-    range(0xFE00, 0xFE10),
-    range(0xFFA0, 0xFFA1),
-    range(0xE0000, 0xE1000),
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]"
 )
 _REAL = "a finite number below 10³⁰ with at most 40 decimal places"
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
@@ -71,9 +64,12 @@ def text_problem(untrusted: str, most: int) -> str:
         return "is empty"
     if len(untrusted) > most:
         return f"is longer than {most} characters"
-    if any(unicodedata.category(character) in _REFUSED_CATEGORIES for character in untrusted):
+    # A printable text has only characters outside the refused categories.
+    if not untrusted.isprintable() and any(
+        unicodedata.category(character) in _REFUSED_CATEGORIES for character in untrusted
+    ):
         return "contains control, formatting or unassigned characters"
-    if any(ord(character) in invisible for character in untrusted for invisible in _INVISIBLE):
+    if _INVISIBLE.search(untrusted):
         return "contains invisible characters"
     if untrusted != untrusted.strip():
         return "begins or ends with a space"
@@ -131,9 +127,18 @@ def read_integer(untrusted: Any, where: str, least: int, most: int = _MAX_INTEGE
 
 def read_decimal(untrusted: Any, where: str) -> Fraction:
     """The exact value of a decimal in its canonical form: "1", "-0.5"; not "+1", "1e3", "1.0" or "-0"."""
-    match = _DECIMAL.fullmatch(untrusted) if isinstance(untrusted, str) else None
-    if match is None or untrusted == "-0":
+    value = _decimal_value(untrusted) if isinstance(untrusted, str) else None
+    if value is None:
         malformed(where, "a decimal string in its shortest form, such as 1 or -0.5")
+    return value
+
+
+@lru_cache(maxsize=4096)
+def _decimal_value(text: str) -> Fraction | None:
+    """The value of a canonical decimal, or None. Lists of many features repeat the same few bounds."""
+    match = _DECIMAL.fullmatch(text)
+    if match is None or text == "-0":
+        return None
     sign, whole, fraction = match.groups()
     value = Fraction(int(whole + (fraction or "")), 10 ** len(fraction or ""))
     return -value if sign else value

@@ -86,6 +86,16 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "gateway": ProblemKind(
         503, "a server in front of the proxy does not pass the request on", "try again later"
     ),
+    "feature-list-differs": ProblemKind(
+        400,
+        "the list of features is not the one that is named",
+        "send or get the list again",
+    ),
+    "feature-list-missing": ProblemKind(
+        404,
+        "the list of features is not here",
+        "the data user sends the list before the manifest that names it",
+    ),
     "generation-mismatch": ProblemKind(
         409, "the proxy's state is older than its signed statements", _ASK_OPERATOR
     ),
@@ -124,7 +134,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "no-answer": ProblemKind(503, "the proxy does not answer in time", "try again later"),
     "no-chain": ProblemKind(403, "the draft cannot be the base of a chain", _CORRECT_DRAFT),
-    "no-components": ProblemKind(409, "a pre-study gives no components", "read the result of the pre-study"),
+    "no-components": ProblemKind(409, "this kind of round gives no components", "read its result"),
     "no-correlation": ProblemKind(
         409, "the study released no matrix of features", "use the components and their variances"
     ),
@@ -220,6 +230,11 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         409,
         "the party has rotated its keys too often",
         "enrol with a new home; as an owner, also subtract what the old ledger shows from the new budget",
+    ),
+    "too-many-feature-lists": ProblemKind(
+        413,
+        "no study names the lists of features that the data user has sent",
+        "send their manifests, or wait a day",
     ),
     "too-many-versions": ProblemKind(
         409, "the owner has completed too many versions of its share", "keep the share as it is"

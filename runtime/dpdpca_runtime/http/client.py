@@ -11,6 +11,7 @@ import httpx
 
 from dpdpca_protocol.errors import AuthenticationError, UsageError
 from dpdpca_protocol.messages.study_messages import Enrolment, ProxyCard
+from dpdpca_protocol.terms.feature_list import FeatureListRef, check_content
 from dpdpca_protocol.wire.address import parse_address
 from dpdpca_protocol.wire.canonical import canonical_json
 from dpdpca_protocol.wire.http import (
@@ -19,7 +20,7 @@ from dpdpca_protocol.wire.http import (
     MANIFEST_LIMIT_BYTES,
     RELEASE_LIMIT_BYTES,
 )
-from dpdpca_protocol.wire.identifiers import PartyId, StudyId
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import IdentityKey, Statement, verify_statement
 from dpdpca_runtime.bodies import OpenedStudy, Published, Rotations, Successor
 from dpdpca_runtime.http.answers import (
@@ -162,6 +163,23 @@ class ProxyClient:
 
     # Studies
 
+    def put_feature_list(self, content: bytes) -> Digest:
+        """Stores a list of features. The same list may be sent again. Returns the digest that names it."""
+        digest = Digest.of(content)
+        self._exchange.send(Call("PUT", _list_path(digest), content))
+        return digest
+
+    def feature_list(self, reference: FeatureListRef) -> bytes:
+        """The list that a manifest names.
+
+        Raises:
+            NotFoundError, MessageError: `feature-list-missing`, `feature-list-differs`.
+        """
+        call = Call("GET", _list_path(reference.sha256), limit_bytes=reference.bytes)
+        content = self._exchange.send(call)
+        check_content(reference, content)
+        return content
+
     def create_study(self, manifest: bytes) -> StudyId:
         """Opens a study with a signed manifest. The same bytes give the same id again."""
         answer = self._exchange.ask(Call("POST", "/v1/studies", manifest))
@@ -294,6 +312,10 @@ class ProxyClient:
         if self._proxy is None:
             raise UsageError("not-enrolled", "the proxy's key is not known yet", "enrol at this proxy first")
         return self._proxy
+
+
+def _list_path(digest: Digest) -> str:
+    return f"/v1/feature-lists/{digest.hex()}"
 
 
 def _path(study: StudyId, rest: str = "") -> str:

@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from dpdpca_protocol.errors import DpdpcaError
-from dpdpca_protocol.study import ReleaseKind, ShareState, StudyState
+from dpdpca_protocol.study import ShareState, StudyState
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_proxy.jobs import Jobs
@@ -218,8 +218,8 @@ def _study(reader: _Reader, row: StudyRow) -> Study:
 def _state_words(row: StudyRow, *, waits_for_count: bool) -> str:
     if waits_for_count:
         return words.WAITS_FOR_COUNT
-    if row.state is StudyState.RELEASED and row.release_kind is ReleaseKind.PRE_STUDY:
-        return words.RELEASED_PRE_STUDY
+    if row.state is StudyState.RELEASED and not row.release_kind.has_components:
+        return words.RELEASED_NUMBERS
     return words.STATES[row.state]
 
 

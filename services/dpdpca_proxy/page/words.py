@@ -16,7 +16,7 @@ STATES: Final[Mapping[StudyState, str]] = {
     StudyState.CANCELLED: "cancelled by the data user",
     StudyState.FAILED: "failed",
 }
-RELEASED_PRE_STUDY: Final = "finished; the result of this round is released"
+RELEASED_NUMBERS: Final = "finished; the result of this round is released"
 WAITS_FOR_COUNT: Final = "closed; the proxy waits for the number of records from the data user"
 
 RELEASES: Final[Mapping[ReleaseKind, str]] = {
@@ -24,6 +24,9 @@ RELEASES: Final[Mapping[ReleaseKind, str]] = {
     ReleaseKind.JOINT: "joint release",
     ReleaseKind.PAIRS: "release of pairs",
     ReleaseKind.PRE_STUDY: "pre-study",
+    ReleaseKind.SKETCH: "sketch",
+    ReleaseKind.LIFT: "lift",
+    ReleaseKind.SCORES: "scores",
 }
 
 SHARES: Final[Mapping[ShareState, str]] = {

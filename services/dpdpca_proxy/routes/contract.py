@@ -2,6 +2,10 @@
 
 from typing import Any, Final
 
+from dpdpca_protocol.terms.features import FEATURE_SCHEMA, MAX_LISTED_FEATURES
+from dpdpca_protocol.wire.http import JSON_MEDIA_TYPE
+from dpdpca_runtime.asgi.contract import Content
+
 EVERYWHERE: Final = (
     "busy",
     "internal",
@@ -34,6 +38,17 @@ STUDY: Final = (*SIGNED, "not-found")
 """Problems of a route for a study that any enrolled party may use."""
 OF_ONE_ROLE: Final = (*STUDY, "wrong-role")
 OF_ITS_USER: Final = (*OF_ONE_ROLE, "not-the-study-owner")
+
+FEATURE_LIST: Final[Content] = {
+    JSON_MEDIA_TYPE: {
+        "schema": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": MAX_LISTED_FEATURES,
+            "items": dict(FEATURE_SCHEMA),
+        }
+    }
+}
 
 SHARE: Final = (
     *OF_ONE_ROLE,

@@ -42,6 +42,8 @@ router = APIRouter(prefix="/v1/studies", tags=["studies"])
             *SIGNED,
             *STATEMENT,
             "cohort-too-close",
+            "feature-list-differs",
+            "feature-list-missing",
             "key-given-up",
             "manifest-refused",
             "not-the-study-owner",

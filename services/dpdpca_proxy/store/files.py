@@ -60,6 +60,10 @@ def sealed_folder(study: StudyId) -> str:
     return f"{study.hex()}/sealed"
 
 
+def feature_list_name(digest: Digest) -> str:
+    return f"feature-lists/{digest.hex()}"
+
+
 def release_name(study: StudyId, folder: str, position: int) -> str:
     return f"{release_folder(study, folder)}/{position}"
 

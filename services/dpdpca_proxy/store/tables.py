@@ -239,6 +239,16 @@ study_features = Table(
     Index("studies_by_feature", "name"),
 )
 
+feature_lists = Table(
+    "feature_lists",
+    metadata,
+    Column("digest", DigestColumn, primary_key=True),
+    Column("party", PartyColumn, ForeignKey("parties.party"), nullable=False),  # who has sent it first
+    Column("bytes", WHOLE_NUMBER, nullable=False),
+    Column("stored_at", TimeColumn, nullable=False),
+    Column("study", StudyColumn, ForeignKey("studies.study")),  # the first that names it; NULL: none yet
+)
+
 contradictions = Table(
     "contradictions",
     metadata,

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from dpdpca_protocol.terms.features import FEATURE_SCHEMA, MAX_LISTED_FEATURES
 from dpdpca_protocol.terms.members import draft_schema
 from dpdpca_protocol.wire.http import JSON_MEDIA_TYPE
 from dpdpca_runtime.asgi.contract import Content, component
@@ -21,7 +22,14 @@ EVERYWHERE: Final = (
 
 STUDY: Final = (*EVERYWHERE, "not-found")
 MODEL: Final = (*STUDY, "no-components", "not-ready")
-DRAFT: Final = (*EVERYWHERE, "manifest-refused", "too-large", "unsupported-media-type")
+DRAFT: Final = (
+    *EVERYWHERE,
+    "feature-list-differs",
+    "feature-list-missing",
+    "manifest-refused",
+    "too-large",
+    "unsupported-media-type",
+)
 ON_THE_WAY: Final = (
     "cut-off",
     "gateway",
@@ -70,6 +78,16 @@ CLOSES: Final = (
 CANCELS: Final = (*(slug for slug in CLOSES if slug != "cohort-too-small"), "noise-already-drawn")
 """To cancel a study, the service also sends a request to the proxy."""
 
+FEATURE_LIST: Final[Content] = {
+    JSON_MEDIA_TYPE: {
+        "schema": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": MAX_LISTED_FEATURES,
+            "items": dict(FEATURE_SCHEMA),
+        }
+    }
+}
 SECURITY: Final[dict[str, Any]] = {
     "token": {
         "type": "http",

@@ -35,12 +35,23 @@ FEATURES = [
         (
             "reject",
             ["Größe,age,ward", "170,50,A", "180,51,B", "inf,52,A", "170,,A"],
-            ["2 records left out, because a value is missing"],
+            [
+                "2 records left out, because a value is missing; more than 5 % of the records lack a value in"
+                " 'Größe', 'age'",
+            ],
+        ),
+        (
+            "midpoint",
+            ["Größe,age,ward", "170,,A", *["180,51,B"] * 20],
+            ["1 missing value replaced by the centre of the feature"],
         ),
         (
             "midpoint",
             ["Größe,age,ward", "170,50,A", "180,51,B", "-inf,52,A", "170,NaN,"],
-            ["3 missing values replaced by the centre of the feature"],
+            [
+                "3 missing values replaced by the centre of the feature; more than 5 % of the records lack a"
+                " value in 'Größe', 'age', 'ward'",
+            ],
         ),
         (
             "reject",

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -11,11 +12,15 @@ from proxy_world import ProxyWorld, refused, values_of, wait_for
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.packing import symmetric_rows
+from dpdpca_protocol.terms.feature_list import encode_features, read_feature_list
+from dpdpca_protocol.terms.features import Feature
+from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_proxy import jobs
 from dpdpca_proxy.audit import HOLDS, audit_study
 from dpdpca_proxy.serve import serve
 from dpdpca_proxy.settings import load_settings
 from dpdpca_proxy.store import objects
+from dpdpca_proxy.store.files import feature_list_name
 from dpdpca_runtime.http.retry import Patience
 
 ADDRESS = "s3://bucket/proxy"
@@ -93,3 +98,22 @@ def test_a_proxy_does_not_serve_from_a_bucket_that_keeps_versions(
     settings = load_settings(stopped_world.home, port=stopped_world.port, store=ADDRESS)
     error = refused(lambda: serve(settings))
     assert (type(error), error.slug, "old versions" in error.problem) == (UsageError, "bad-settings", True)
+
+
+@pytest.mark.parametrize("faulty", [False, True], ids=["sound", "often failing"])
+def test_lists_of_features_are_kept_in_the_bucket(stopped_world: ProxyWorld, bad: Bad, faulty: bool) -> None:
+    content = encode_features([Feature("a", "numeric", Fraction(0), Fraction(1))])
+    world = stopped_world
+    world.patience = Patience(seconds=60.0)
+    world.start()
+    world.enrol_all()
+    if faulty:
+        bad.wrong |= {name: often_failing(2) for name in ("put", "get", "head")}
+    for _ in range(2):
+        world.client(world.user).put_feature_list(content)
+    bad.wrong.clear()
+    name = feature_list_name(Digest.of(content))
+    assert bytes(bad.get(name).bytes()) == content
+    reference = read_feature_list(content)[0]
+    assert world.client(world.owners[0]).feature_list(reference) == content
+    assert not (world.home / "studies" / name).exists()

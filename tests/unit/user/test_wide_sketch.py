@@ -167,9 +167,8 @@ def test_the_rule_of_a_lift_is_the_formula(reading: SketchReading, columns: int)
         for i in range(M):
             real = 2**16 * 2**10 / (0.5 * sqrt(columns)) / sqrt(variance) * reading.directions[j, i]
             assert abs(int(made.matrix[j, i]) - real) <= 0.5 + 1e-12 * abs(real)
-        exact = -sum(
-            (int(made.matrix[j, i]) * Fraction(float(reading.mean[i])) for i in range(M)), Fraction(0)
-        )
+        products = [int(made.matrix[j, i]) * round(COUNT * float(reading.mean[i])) for i in range(M)]
+        exact = -Fraction(sum(products), COUNT)
         assert abs(made.offset[j] - exact) <= Fraction(1, 2)
 
 

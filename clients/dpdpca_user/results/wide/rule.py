@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt, sqrt
+from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,8 +87,7 @@ def lift_rule(reading: SketchReading, columns: int) -> LiftRule:
 def _offset(matrix: NDArray[np.int64], reading: SketchReading) -> tuple[int, ...]:
     if reading.of_pairs:
         return (0,) * len(matrix)
-    sums = [Fraction(entry) for entry in reading.mean.tolist()]
-    return tuple(round(-sum(map(lambda c, v: c * v, row, sums), Fraction(0))) for row in matrix.tolist())
+    return tuple(round(Fraction(-sum(map(mul, row, reading.sums)), reading.count)) for row in matrix.tolist())
 
 
 def check_reach(squared_norms: Sequence[int], offset: Sequence[int], record_bound: int) -> None:

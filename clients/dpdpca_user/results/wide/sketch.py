@@ -41,7 +41,8 @@ class SketchReading:
         half_width: R, half the width of the bulk: noise and mixed features together.
         edge: e, the height above the bulk from which a direction can be told from it.
         noise_energy: m·v, with v the known variance of the noise off the diagonal of S̃; all draws.
-        mean: (m,) ṽ/N in grid units; 0 for pairs.
+        sums: (m,) ṽ in grid units, exact; all 0 for pairs.
+        mean: (m,) ṽ/N.
         mean_square: |Σy/N|² without what noise adds to it.
         directions: (w, m) orthonormal rows Uⱼᵀ, strongest first; w is min(m, 100).
         heights: (w,) xⱼ = lⱼ − b.
@@ -58,6 +59,7 @@ class SketchReading:
     half_width: float
     edge: float
     noise_energy: float
+    sums: tuple[int, ...]
     mean: Floats
     mean_square: float
     directions: Floats
@@ -170,6 +172,7 @@ def read_sketch(noisy: NoisyScatter, law: NoiseLaw) -> SketchReading:
         half_width=half_width,
         edge=edge,
         noise_energy=noise_energy,
+        sums=noisy.sum or (0,) * m,
         mean=mean,
         mean_square=max(square - m * on_sum / noisy.count**2, 0.0),
         directions=directions,

@@ -1,0 +1,184 @@
+"""The same genotypes give the same share and fingerprint from every source, by rows and by columns."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from genotype_files import OF_CALLS, OF_DOSAGES, SITES, Genotypes, Write
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from reference_data import Seeded
+from study_parties import MakeManifest
+
+from dpdpca_owner.records import source as sources
+from dpdpca_owner.records import sparse, spool, summed
+from dpdpca_owner.records.contribution import read_contribution
+from dpdpca_owner.records.matching import match_columns
+from dpdpca_owner.records.open import open_source, read_batches
+from dpdpca_owner.records.source import ColumnSource, DataLocation, Reading
+from dpdpca_protocol.errors import InputError
+from dpdpca_protocol.terms.manifest import Manifest
+
+KEY = bytes(32)
+TERMS: list[dict[str, Any]] = [
+    {"missing": "midpoint"},
+    {"missing": "reject"},
+    {"release": "pairs", "missing": "midpoint", "epsilon": 5},
+    {
+        "release": "pre-study",
+        "missing": "midpoint",
+        "blocks": {"octaves": "0.5", "norms": "0.5"},
+        "epsilon": 5,
+    },
+]
+CALLS, DOSAGES = (
+    st.sampled_from([0.0, 1.0, 2.0, np.nan]),
+    st.sampled_from([0.0, 0.25, 1.0, 1.75, 2.0, np.nan]),
+)
+
+
+def tables(values: st.SearchStrategy[float]) -> st.SearchStrategy[Genotypes]:
+    shapes = st.tuples(st.integers(2, 11), st.integers(2, len(SITES)))
+    return shapes.flatmap(lambda shape: arrays(np.float64, shape, elements=values))
+
+
+def asked(make_manifest: MakeManifest, sites: Sequence[str], **terms: Any) -> Manifest:
+    features = [{"name": site, "lower": 0, "upper": 2, "centre": "0.5"} for site in sites]
+    return make_manifest(features=features, clip_norm=1, max_records=1000, **terms)
+
+
+def told(location: DataLocation, manifest: Manifest) -> tuple[Any, ...]:
+    """All that an owner gets from its records, or why there is nothing."""
+    try:
+        made = read_contribution(location, manifest, KEY)
+    except InputError as error:
+        return (error.slug,)
+    return made.sums.to_bytes(), made.report, made.content, made.notes, made.suspected_units
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of a few values, and a spool that is on the disk from its 17th byte on."""
+    monkeypatch.setattr(sources, "BATCH_VALUES", 12)
+    monkeypatch.setattr(sparse, "BATCH_VALUES", 12)
+    monkeypatch.setattr(spool, "_MEMORY_BYTES", 16)
+
+
+@pytest.mark.usefixtures("small_steps")
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+@pytest.mark.parametrize(("values", "formats"), [(CALLS, OF_CALLS), (DOSAGES, OF_DOSAGES)])
+def test_every_source_gives_the_same_share(
+    tmp_path: Path,
+    make_manifest: MakeManifest,
+    values: st.SearchStrategy[float],
+    formats: dict[str, Write],
+    data: st.DataObject,
+) -> None:
+    genotypes = data.draw(tables(values))
+    sites = SITES[: genotypes.shape[1]]
+    wanted = data.draw(st.permutations(sites).flatmap(lambda p: st.integers(1, len(p)).map(lambda n: p[:n])))
+    manifest = asked(make_manifest, wanted, **data.draw(st.sampled_from(TERMS)))
+    found = {}
+    for name, write in formats.items():
+        path = tmp_path / name.replace(" ", "-")
+        path.unlink(missing_ok=True)
+        found[name] = told(write(path, genotypes, sites), manifest)
+    for name, each in found.items():
+        assert each == found["csv"], name
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("name", [name for name in OF_CALLS if name not in ("csv", "parquet", "sql")])
+def test_blocks_of_features_have_the_table(tmp_path: Path, make_manifest: MakeManifest, name: str) -> None:
+    """Each block once, in an order that depends on the numbers of records and features alone."""
+    genotypes = np.random.default_rng(7).choice([0, 1, 2, np.nan], (11, len(SITES)))  # noqa: TID251
+    wanted = SITES[::-1]
+    features = asked(make_manifest, wanted).features
+    source = open_source(OF_CALLS[name](tmp_path / "table", genotypes, SITES), features)
+    is_by_columns = "rows" not in name
+    assert isinstance(source, ColumnSource) == is_by_columns
+    assert source.by == ("columns" if is_by_columns else "rows")
+    if not isinstance(source, ColumnSource):
+        return
+    assert source.records == 11
+    found = np.full((11, len(wanted)), -1.0)
+    places = []
+    for block in source.feature_blocks(match_columns(source.names, features), width=4, values=12):
+        count, width = block.values.shape
+        assert count * width <= 12
+        assert block.values.flags.c_contiguous
+        rows = slice(block.first_record, block.first_record + count)
+        columns = slice(block.first_feature, block.first_feature + width)
+        assert (found[rows, columns] == -1).all()
+        found[rows, columns] = block.values
+        places.append((block.first_feature, block.first_record))
+    assert np.array_equal(found, genotypes[:, ::-1], equal_nan=True)
+    assert places == [(0, 0), (0, 3), (0, 6), (0, 9), (4, 0), (4, 6)]
+
+
+def test_markers_are_missing_values_in_blocks_too(tmp_path: Path, make_manifest: MakeManifest) -> None:
+    genotypes = np.array([[0.0, 1.0], [2.0, -9.0], [1.0, np.nan]])
+    location = OF_CALLS["npy by columns"](tmp_path / "table", genotypes, SITES[:2])
+    features = asked(make_manifest, SITES[:2]).features
+    marked = DataLocation(location.data, reading=Reading(missing_markers=("-9",)))
+    source = open_source(marked, features)
+    assert isinstance(source, ColumnSource)
+    (block,) = source.feature_blocks([0, 1], width=2)
+    expected = np.array([[0.0, 1.0], [2.0, np.nan], [1.0, np.nan]])
+    assert np.array_equal(block.values, expected, equal_nan=True)
+    (columns,) = read_batches(source, features)
+    assert np.array_equal(columns[SITES[1]], expected[:, 1], equal_nan=True)
+
+
+def test_the_spool_keeps_types_and_values() -> None:
+    blocks = [
+        np.array([[1.5, np.nan], [np.inf, -0.5], [3, 4]]),
+        np.array([[1, np.nan], [-127, 2], [127, 0]], np.float32),
+        np.array([[1, 128.0], [0, 1], [2, 1]]),
+        np.array([[7], [-128], [3]], np.int8),
+        np.array([[True], [False], [True]]),
+    ]
+    for block in blocks:
+        with spool.RowSpool() as kept:
+            kept.add(block)
+            assert kept.rows(0, 3).dtype == block.dtype
+            assert np.array_equal(kept.rows(1, 3), block[1:], equal_nan=block.dtype.kind == "f")
+    with spool.RowSpool() as kept:
+        for block in blocks[:3]:
+            kept.add(block)
+        together = np.concatenate(blocks[:3], axis=1)
+        assert np.array_equal(kept.rows(1, 2), together[1:2], equal_nan=True)
+        kept._file.seek(0, 2)
+        assert kept._file.tell() == 6 * 8 + 6 + 6 * 8, "small whole numbers take a byte each"
+
+
+@pytest.mark.parametrize("terms", TERMS)
+@pytest.mark.parametrize("by_number", [OF_CALLS, OF_DOSAGES])
+def test_a_table_read_at_once_gives_the_share_of_its_columns(
+    tmp_path: Path,
+    make_manifest: MakeManifest,
+    monkeypatch: pytest.MonkeyPatch,
+    by_number: dict[str, Write],
+    terms: dict[str, Any],
+) -> None:
+    """With many features, a source that holds numbers in one array is not read column by column."""
+    source = Seeded(5)
+    steps = 3 if by_number is OF_CALLS else 9
+    genotypes = np.array([[2 * source.below(steps) / (steps - 1) for _ in SITES] for _ in range(30)])
+    genotypes[3, 2] = np.nan
+    manifest = asked(make_manifest, SITES[::-1], **terms)
+    found = {}
+    for name, write in by_number.items():
+        location = write(tmp_path / name.replace(" ", "-"), genotypes, SITES)
+        location = replace(location, reading=replace(location.reading, missing_markers=("2",)))
+        plain = told(location, manifest)
+        with monkeypatch.context() as changed:
+            changed.setattr(summed, "MANY_FEATURES", 1)
+            found[name] = told(location, manifest)
+        assert found[name][:3] == plain[:3], name
+    assert len({each[0] for each in found.values()}) == 1
