@@ -96,6 +96,7 @@ def test_signals_are_singular_values_without_noise() -> None:
     assert read.signals == pytest.approx(signals)
     by_hand = (signals**4 - t**4 * D * K) / (signals**4 + D * t**2 * signals**2)
     assert read.overlaps == pytest.approx(by_hand)
+    assert read.lower_bounds == pytest.approx(by_hand * signals**2)
 
 
 def test_nothing_is_said_from_the_first_direction_below_the_edge_on() -> None:
