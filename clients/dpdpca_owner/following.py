@@ -31,8 +31,8 @@ LOOK_SECONDS = 10.0
 """How long to wait before the proxy is asked again."""
 
 _PASSING = frozenset({"busy", "no-components-yet", "stale-request", "study-closed"})
-"""Errors that are no UnavailableError and pass by themselves: another command has the lock, the components of a
-lift are not published yet, a clock is wrong and will be set, a study was closed in this moment."""
+"""Errors that are no UnavailableError and pass by themselves: another command has the lock, a lift has no
+components yet, a clock is wrong and will be set, a study was closed in this moment."""
 
 FINAL = frozenset({"followed-study-ended", "share-withdrawn", "study-declined"})
 """Errors after which a study is no longer followed."""
@@ -129,19 +129,19 @@ class Follower:
         rounds = [each for each in known.values() if self._share(each) is ShareState.COMPLETE]
         if not rounds and self.address.study not in {each.study_id for each in waiting}:
             raise self._ended_error("it was closed before this owner had sent its share")
-        ended = self._state(max(rounds, key=_position)) if rounds else None
-        ended = ended if ended in _ENDED else None
+        newest = max(rounds, key=_position, default=None)
+        state = None if newest is None else self._state(newest)
         for manifest in sorted(rounds, key=_position, reverse=True):
             if self._state(manifest) == StudyState.PUBLISHED:
                 address = StudyAddress(self.address.proxy, manifest.study_id)
-                if ended or not self._may_go_on(manifest):
+                if state in _ENDED or not self._may_go_on(manifest, newest):
                     return self._fetch(address)
                 self._keep_meanwhile(address)
                 break
         if errors:
             raise errors[0]
-        if ended:
-            raise self._ended_error(f"its last round is {ended}")
+        if state in _ENDED:
+            raise self._ended_error(f"its last round is {state}")
         return None
 
     def _join_all(self, waiting: list[Manifest]) -> list[DpdpcaError]:
@@ -261,10 +261,10 @@ class Follower:
             self._ended[study] = state
         return self._ended[study]
 
-    def _may_go_on(self, manifest: Manifest) -> bool:
+    def _may_go_on(self, manifest: Manifest, newest: Manifest | None) -> bool:
         """Whether the scores of a lift may still come: a chain ends when all of its total is spent."""
-        if manifest.lift is None:
-            return False
+        if manifest.lift is None or newest is not manifest:
+            return manifest.lift is not None
         chain = self.desk.home.approvals.chain(manifest, self.desk.home.ledger.read())
         return chain is not None and chain.after < WHOLE
 

@@ -24,7 +24,6 @@ from dpdpca_protocol.result.outliers import OutlierScores
 from dpdpca_protocol.result.publication import parse_components
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import SignedManifest
-from dpdpca_protocol.wire.sealing import components_info, open_sealed
 from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_runtime.files import replacing, write_private
 
@@ -41,14 +40,16 @@ def open_components(untrusted: bytes, signed: SignedManifest, owner: Owner) -> C
     statement = verify_statement("components", untrusted, signed.manifest.user.ed25519)
     published = SealedComponents.parse(statement)
     study = signed.study_id
-    copy = published.sealed.get(owner.key.public.party_id)
-    if published.study != study or copy is None:
+    plain = None
+    if published.study == study:
+        plain = published.open(owner.key.public.party_id, owner.key.opening_key)
+    if plain is None:
         raise NotFoundError(
             "no-copy",
             "the published components contain no copy for this owner",
             "only owners in the cohort get a copy",
         )
-    opened = parse_components(open_sealed(copy, owner.key.opening_key, components_info(study)), study)
+    opened = parse_components(plain, study)
     _check_terms(opened, signed.manifest)
     return opened
 

@@ -25,6 +25,7 @@ from dpdpca_user.results.model import Model
 from dpdpca_user.results.moments import Moments
 from dpdpca_user.results.reliability import Reliability
 from dpdpca_user.results.tables import is_table, numeric_matrix, rows_of_table
+from dpdpca_user.results.wide.notes import no_matrix
 
 _NO_NUMBERS = (str, bytes, date, time, timedelta, np.datetime64, np.timedelta64)
 """Types that NumPy would convert to numbers silently, or refuse with a message of its own."""
@@ -42,14 +43,19 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         explained_variance_: (k,) estimate of the variance that each released component really captures; 0
             for a component below the noise. The noise is removed; `noisy_eigenvalues_` has the released
             values.
+        explained_variance_kind_: "variance", or "lower bound" for a lift without scores.
+        explained_variance_deviation_: (k,) standard deviations of the noise in variances that scores show;
+            None for all other releases.
         explained_variance_ratio_: `explained_variance_` divided by the released total variance.
         mean_: (d,) private mean in original units. This attribute is absent for a masked release, which has
-            no mean.
-        center_: (d,) what is subtracted from a row: `mean_`, or the public centre of the features.
+            no mean. In a study with many features it is the centre of the manifest.
+        center_: (d,) what is subtracted from a row: `mean_`, or the public centre of the features; with
+            scores, the centre moved by the mean of the scores.
         scale_: (d,) what a row is divided by: half-ranges with `range` scaling, ones with `common`.
         noisy_eigenvalues_: (k,) eigenvalues as released, with noise, in the units of `explained_variance_`.
         noise_scale_: standard deviation of the noise of a variance, in the same units.
-        noise_edge_: noisy eigenvalue below which a component cannot be distinguished from noise.
+        noise_edge_: noisy eigenvalue below which a component cannot be distinguished from noise. In a study
+            with many features: the same for the singular values of the lift.
         noise_edges_: (k,) the same for the direction of each component; in a joint release it is higher along
             the mean.
         n_trusted_components_: how many leading components are above their edge. All components are kept.
@@ -90,6 +96,8 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
     components_: Floats
     explained_variance_: Floats
+    explained_variance_kind_: str
+    explained_variance_deviation_: Floats | None
     explained_variance_ratio_: Floats
     mean_: Floats
     center_: Floats
@@ -145,7 +153,12 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             captured = found.explained[:k]
             total = max(float(len(found.scale)), float(found.explained.sum()))
             self.components_, self.scale_ = found.vectors[:k], found.scale
+        lifted = components.lifted
         self.explained_variance_ = captured
+        self.explained_variance_kind_ = components.variance_kind
+        self.explained_variance_deviation_ = (
+            None if lifted is None or lifted.deviations is None else lifted.deviations[:k]
+        )
         self.explained_variance_ratio_ = captured / total if total > 0 else np.zeros(k)
         self.noisy_eigenvalues_ = components.eigenvalues[:k]
         self.noise_scale_ = components.noise_scale
@@ -168,7 +181,9 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self.n_components_ = k
         self.n_samples_ = components.count
         self.center_ = components.origin
-        if components.mean is not None:
+        if lifted is not None:
+            self.mean_ = components.space.centre
+        elif components.mean is not None:
             self.mean_ = components.mean
         self._released, self.moments_ = components, moments
         if moments is not None:
@@ -185,7 +200,8 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             positive: whether the table is made positive semidefinite.
 
         Raises:
-            ConflictError: `components-missing`, the noise is to stay, but not all components are known.
+            ConflictError: `components-missing`, the noise is to stay, but not all components are known;
+                `no-correlation`, a study with many features released no matrix of them.
         """
         return self._known_moments().covariance(remove_noise, positive).values
 
@@ -205,6 +221,8 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
     def _known_moments(self) -> Moments:
         check_is_fitted(self)
+        if self._released.lifted is not None:
+            raise no_matrix()
         if self.moments_ is None:
             raise ParameterError(
                 "bad-argument",
@@ -342,6 +360,8 @@ def _standardised(
         return None
     if metric != "correlation":
         raise ParameterError("bad-argument", "metric must be 'study' or 'correlation'")
+    if components.lifted is not None:
+        raise no_matrix()
     if reliability is None:
         raise ParameterError(
             "bad-argument",
@@ -443,7 +463,7 @@ class FederatedPCA(NoisyPCA):
         return self
 
     def _adopt_model(self, model: Model) -> None:
-        moments = None if model.reliability is None else model.moments
+        moments = None if model.reliability is None or model.is_wide else model.moments
         self._adopt(
             model.components, self.n_components, model.privacy, model.reliability, moments, self.metric
         )

@@ -204,11 +204,15 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "log-broken": ("An entry of a log does not follow the entry before it.", "Restore the newest backup."),
     "missing-package": (
         "A file needs a Python package that is not installed.",
-        "Install it: `pip install 'dpdpca[genotypes]'`.",
+        "Install dpdpca with the extra that the message names, such as `genotypes`.",
     ),
     "network-home": (
         "The owner's home is on a network file system.",
         "Name a folder on a disk of this machine with `--home` or `DPDPCA_OWNER_HOME`.",
+    ),
+    "no-components-yet": (
+        "The scores are about the components of a lift, and this owner has not got these components yet.",
+        "Join again once the components of the lift are published. The agent does so by itself.",
     ),
     "no-copy": (
         "The published components hold no copy for this owner.",
@@ -546,6 +550,11 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "wrong-passphrase": (
         "The passphrase is missing or wrong.",
         "Give the passphrase with which the key was sealed.",
+    ),
+    "wrong-round": (
+        "A lift or scores do not fit the earlier rounds of their chain, or this owner does not know these"
+        " rounds.",
+        "Ask the data user to start the chain again. An owner that joined no sketch cannot join its lift.",
     ),
     "wrong-shape": ("An array has the wrong shape.", "Use the shape that the message states."),
     "wrong-study": (

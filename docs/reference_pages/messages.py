@@ -17,6 +17,10 @@ _PAD = (
     "key of the share's pads, sealed to the study's key (section 6)",
     "`malformed` if it is missing under `pads`, or present under `paillier`",
 )
+_BODY = (
+    "the components, once for all owners (section 14); only those of a lift or of scores",
+    "`malformed` if it is not hex",
+)
 _LOG: Final = ("newest digest of the signer's own log (section 7); may be left out", "")
 _WHY: Final = (
     "the owner's reason: one line in NFC, without control, invisible or reordering characters; may be left"
@@ -197,6 +201,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
         "The data user returns the components to the owners. Signed by the data user.",
         {
             "study": (_STUDY[0], f"{_STUDY[1]}; `components-differ` if other components were published"),
+            "body": _BODY,
             "sealed": (
                 "map from the id of each owner in the cohort to a copy sealed to that owner",
                 "`malformed` if the ids are not those of the cohort",
@@ -326,6 +331,6 @@ def _form(schema: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _refusal(said: tuple[str, str], is_required: bool) -> str:
-    may_be_missing = said in (_LOG, _PAD, _WHY) or said[0] == _SOFTWARE[0]
+    may_be_missing = said in (_BODY, _LOG, _PAD, _WHY) or said[0] == _SOFTWARE[0]
     assert is_required or may_be_missing, "only these may be left out"
     return plain(said[1])

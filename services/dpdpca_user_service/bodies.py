@@ -152,8 +152,31 @@ class NoisySumBody(Body):
     clip_norm: float
 
 
+class SketchBody(Body):
+    """What a sketch shows, in grid units: the directions in which mixtures of features vary, and noise."""
+
+    seed: Id
+    clip_norm: str
+    fraction_bits: int
+    count: int = Field(description="Records, or pairs of records.")
+    of_pairs: bool
+    seen_count: int = Field(description="How many leading directions cannot be noise.")
+    trace: float
+    trace_noise: float
+    bulk: float = Field(description="The median eigenvalue.")
+    half_width: float = Field(description="Half the width of the bulk of eigenvalues.")
+    edge: float = Field(description="A direction with a lower height cannot be told from the bulk.")
+    noise_energy: float
+    mean_square: float = Field(description="Of the mean, without its noise.")
+    mean: Vector
+    directions: Matrix
+    heights: Vector = Field(description="The eigenvalues above the bulk.")
+    widths: Vector
+    strengths: Vector = Field(description="Eigenvalues without noise and mixed features.")
+
+
 class ResultBody(Body):
-    """The released numbers of a pre-study."""
+    """The released numbers of a pre-study or a sketch."""
 
     format: int
     release: ReleaseKind
@@ -174,6 +197,7 @@ class ResultBody(Body):
     pair_norms: HistogramBody | None
     sum: NoisySumBody | None
     octaves: list[HistogramBody] | None
+    sketch: SketchBody | None
     title: str
     claim: str
     statements: list[str]
@@ -326,10 +350,15 @@ class ModelBody(Body):
     predicted_overlaps: Vector
     labels: list[str]
     trusted_components: int
+    variance_kind: str = Field(description="What captured_variance is: `variance` or `lower bound`.")
+    variance_deviations: Vector | None = Field(
+        description="Standard deviations of the noise in captured_variance, if scores show it."
+    )
     captured_shares: Vector
     captured_shares_are_bounds: list[bool]
     reliability: ReliabilityBody | None
     not_included: str = Field(description="Which records the figures are about: clipped ones, or all.")
+    notes: list[str] = Field(description="What a reader of components of many features has to know.")
     correlation: CorrelationBody | None
     total_variance: float
     mean: Vector | None

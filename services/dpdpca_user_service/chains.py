@@ -8,7 +8,7 @@ are never asked for the same round twice.
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
@@ -20,14 +20,23 @@ from dpdpca_protocol.errors import (
     NotFoundError,
     UnavailableError,
 )
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.address import normal_address
 from dpdpca_protocol.wire.fields import decimal_text
-from dpdpca_user.planning.choice import NextRound, next_round, norm_study
+from dpdpca_user.planning.choice import NextRound, norm_study
 from dpdpca_user.planning.lint import JSON_MEDIA_TYPE, closing_time, lint, parse_draft, plain_json
 from dpdpca_user.planning.prestudy import PreStudyResult
-from dpdpca_user.planning.rounds import begin_chain, check_base, encoded_features, round_draft
+from dpdpca_user.planning.rounds import (
+    begin_chain,
+    check_base,
+    chosen_round,
+    encoded_features,
+    round_draft,
+)
+from dpdpca_user.planning.wide_chain import WideWishes, scores_round
+from dpdpca_user_service.earlier_rounds import published_lift
 from dpdpca_user_service.operations import cancel_study, create_study, study_facts
 from dpdpca_user_service.participants import participants_facts, with_chosen_participants
 from dpdpca_user_service.service import UserService
@@ -199,15 +208,16 @@ def _advance(service: UserService, chain: ChainRow) -> bool:
     current = chain.rounds[-1]
     row = _row(service, current)
     if row is None:
-        is_last = ReleaseKind(current.release).has_components
+        has_components = ReleaseKind(current.release).has_components
         create_study(
             service,
             current.row,
             json.dumps(current.draft).encode(),
             JSON_MEDIA_TYPE,
             chain.proxy_url,
-            chain.publish and is_last,
-            in_clear=chain.in_clear and is_last,
+            # Owners need the components of a lift for its scores.
+            (chain.publish and has_components) or _has_scores(chain, current),
+            in_clear=chain.in_clear and has_components,
         )
         if service.chains.find(chain.id).state is ChainState.CANCELLED:
             _cancel_round(service, chain)  # by a caller that could not see the study yet
@@ -217,12 +227,45 @@ def _advance(service: UserService, chain: ChainRow) -> bool:
         service.chains.end(chain, state, service.now(), row.problem_slug, row.problem)
         return True
     if row.has_model:
-        service.chains.end(chain, ChainState.DONE, service.now())
-        return True
+        if not _has_scores(chain, current):
+            service.chains.end(chain, ChainState.DONE, service.now())
+            return True
+        if row.stage is not Stage.PUBLISHED:
+            return False
+        return _follow_up(service, chain, lambda: _scores(service, chain, row))
     if row.has_result:
-        _write_down(service, chain, next_round(_results(service, chain), encoded_features(chain.base)))
-        return True
+        return _follow_up(
+            service,
+            chain,
+            lambda: chosen_round(
+                chain.base, _results(service, chain), OS_RANDOMNESS, in_clear=chain.in_clear
+            ),
+        )
     return False
+
+
+def _follow_up(service: UserService, chain: ChainRow, choose: Callable[[], NextRound]) -> bool:
+    """Writes down the next round, or ends the chain if released numbers allow none."""
+    try:
+        chosen = choose()
+    except UnavailableError:
+        raise
+    except DpdpcaError as error:  # released numbers do not change, so there is no second try
+        service.chains.end(chain, ChainState.FAILED, service.now(), error.slug[:60], error.public_text[:1000])
+    else:
+        _write_down(service, chain, chosen)
+    return True
+
+
+def _has_scores(chain: ChainRow, chain_round: ChainRound) -> bool:
+    """Whether scores follow this round."""
+    return chain_round.release == ReleaseKind.LIFT and WideWishes.of(chain.base).scores
+
+
+def _scores(service: UserService, chain: ChainRow, lift: StudyRow) -> NextRound:
+    published = published_lift(service, lift.id)
+    assert published is not None, "the last round is a lift"
+    return scores_round(_results(service, chain), encoded_features(chain.base), published)
 
 
 def _first(service: UserService, chain: ChainRow) -> NextRound:
@@ -257,7 +300,12 @@ def _write_down(service: UserService, chain: ChainRow, chosen: NextRound) -> Non
 
 
 def _results(service: UserService, chain: ChainRow) -> list[PreStudyResult]:
-    return [PreStudyResult.parse(json.loads(service.store.need(each.row, "model"))) for each in chain.rounds]
+    """The numbers of all rounds before the one that has components."""
+    return [
+        PreStudyResult.parse(json.loads(service.store.need(each.row, "model")))
+        for each in chain.rounds
+        if not ReleaseKind(each.release).has_components
+    ]
 
 
 def _row(service: UserService, chain_round: ChainRound) -> StudyRow | None:

@@ -8,6 +8,7 @@ from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_user.planning.lint import lint_alone, parse_draft
 from dpdpca_user.planning.prestudy import PreStudyResult
 from dpdpca_user.planning.preview import Complete, first_of_chain, following_round, forecast, lint_facts
+from dpdpca_user_service.earlier_rounds import published_lift
 from dpdpca_user_service.operations import result_of
 from dpdpca_user_service.service import UserService
 
@@ -49,8 +50,12 @@ def plan_draft(
     """
     base, complete = parse_draft(draft, media_type), _complete(service)
     if pre_studies:
-        results = [PreStudyResult.parse(result_of(service, name)) for name in pre_studies]
-        return following_round(base, complete, results, records).facts()
+        *before, last = pre_studies
+        lift = published_lift(service, last)
+        results = [
+            PreStudyResult.parse(result_of(service, name)) for name in (before if lift else pre_studies)
+        ]
+        return following_round(base, complete, results, records, lift).facts()
     if records is None:
         raise MessageError(
             "malformed", "records is missing", "give the number of records that all owners have together"

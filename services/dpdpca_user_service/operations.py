@@ -19,6 +19,7 @@ from dpdpca_user.offline import verify_evidence
 from dpdpca_user.planning.lint import JSON_MEDIA_TYPE, closing_time, lint, parse_draft, plain_json
 from dpdpca_user.results.model import Model, claim_of_numbers
 from dpdpca_user.results.report import Verification, render_report
+from dpdpca_user_service.earlier_rounds import check_earlier_rounds
 from dpdpca_user_service.participants import participants_facts, with_chosen_participants
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.stages import Stage
@@ -47,7 +48,8 @@ def create_study(
         The study's facts, and the owners that it will name.
 
     Raises:
-        MessageError, PolicyError: the draft cannot become a manifest.
+        MessageError, PolicyError: the draft cannot become a manifest, or does not fit the earlier rounds that
+            it names.
         NotFoundError: `feature-list-missing`.
         NotFoundError, PolicyError: no proxy is known, or several are known and none is named.
         UnavailableError, AuthenticationError: the draft names owners, and the proxy cannot be asked for their
@@ -68,6 +70,7 @@ def create_study(
     checked(written)
     chosen = with_chosen_participants(service, proxy, written)
     manifest = checked(chosen)
+    check_earlier_rounds(service, manifest)
     if chosen != written:
         draft, media_type = json.dumps(plain_json(chosen)).encode(), JSON_MEDIA_TYPE
     service.store.add(
@@ -166,7 +169,9 @@ def publish_study(service: UserService, name: str) -> dict[str, Any]:
     """Sends the components to the owners, now or as soon as they exist."""
     row = service.store.find(name)
     if row.is_pre_study:
-        raise ConflictError("no-components", "a pre-study gives no components", "there is nothing to publish")
+        raise ConflictError(
+            "no-components", f"a {row.release} gives no components", "there is nothing to publish"
+        )
     if row.stage in (Stage.CANCELLED, Stage.FAILED):
         raise ConflictError("wrong-state", f"the study is {row.stage}, so it has no components")
     if row.has_model:
@@ -254,7 +259,7 @@ def model_facts(service: UserService, name: str) -> dict[str, Any]:
 
 
 def result_of(service: UserService, name: str) -> dict[str, Any]:
-    """The released numbers of a pre-study, as JSON.
+    """The released numbers of a pre-study or a sketch, as JSON.
 
     Raises:
         ConflictError: `not-ready` until the numbers have arrived, `has-components` for any other study.
@@ -313,7 +318,7 @@ def _modelled(service: UserService, name: str) -> StudyRow:
     if row.is_pre_study:
         raise ConflictError(
             "no-components",
-            "a pre-study gives no components",
+            f"a {row.release} gives no components",
             "read the study's numbers with: dpdpca user result STUDY",
         )
     if not row.has_model:

@@ -33,6 +33,7 @@ from dpdpca_protocol.messages.study_messages import (
     SealedComponents,
     StudyAct,
 )
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.suite import Cohort
 from dpdpca_protocol.result.components import Components
 from dpdpca_protocol.result.publication import encode_components, parse_components
@@ -48,7 +49,7 @@ from dpdpca_protocol.terms.terms import SuiteName
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES, RELEASE_LIMIT_BYTES
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
-from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES, components_info, seal
+from dpdpca_protocol.wire.sealing import DATA_KEY_BYTES, SEALING_OVERHEAD_BYTES
 from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_runtime.http.answers import ReleaseBundle, StudyFacts
 from dpdpca_runtime.http.client import ProxyClient
@@ -66,6 +67,7 @@ from dpdpca_user.evidence import (
 from dpdpca_user.planning.draft import complete_draft, is_blinded_draft, suite_of_draft
 from dpdpca_user.planning.lint import as_enrolled, closing_time, lint, parse_draft
 from dpdpca_user.results.model import Model
+from dpdpca_user_service.earlier_rounds import rounds_before
 from dpdpca_user_service.participants import enrolled_owners, names_replaced_key, with_current_keys
 from dpdpca_user_service.provenance import provenance_of
 from dpdpca_user_service.service import UserService
@@ -77,6 +79,7 @@ from dpdpca_user_service.work import (
     open_count,
     open_pre_study,
     open_release,
+    open_wide,
 )
 
 MOST_OWNERS_TOLD = 2000
@@ -395,17 +398,25 @@ def _fit(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     if not signed.manifest.release.has_components:
         return _read_pre_study(service, row, signed, secret, chunks, cohort_of(verified))
     in_clear = row.in_clear or signed.manifest.needs_second_noise
+    body, cohort = signed.manifest.to_body(), cohort_of(verified)
+    before = rounds_before(service, signed.manifest) if signed.manifest.rules.is_wide else None
     with service.traces.step("open"), _final():
-        opened: FittedModel = service.workers.call(
-            open_release,
-            secret,
-            signed.manifest.to_body(),
-            chunks,
-            verified.release.records,
-            cohort_of(verified),
-            in_clear,
-            service.feature_lists,
-        )
+        opened: FittedModel
+        if before is not None:
+            opened = service.workers.call(
+                open_wide, secret, body, chunks, cohort, in_clear, before, service.feature_lists
+            )
+        else:
+            opened = service.workers.call(
+                open_release,
+                secret,
+                body,
+                chunks,
+                verified.release.records,
+                cohort,
+                in_clear,
+                service.feature_lists,
+            )
     service.store.take_seconds(row, "decrypt", opened.decrypt_seconds)
     service.store.take_seconds(row, "fit", opened.fit_seconds)
     seconds = service.store.find(row.id).seconds
@@ -459,7 +470,7 @@ def _read_pre_study(
     chunks: list[bytes],
     cohort: Cohort,
 ) -> bool:
-    """Decrypts the numbers of a pre-study. They are its result."""
+    """Decrypts the numbers of a pre-study or a sketch. They are its result."""
     body = signed.manifest.to_body()
     with _final(), service.traces.step("open"):
         result, seconds = service.workers.call(
@@ -486,10 +497,14 @@ def _publish(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
         bundle = decode_bundle(service.store.need(row.id, "bundle"))
         verified = _verify(service, row, signed, bundle)
         model = service.model_of(row.id)
-        plain = publishable(model.study, model.components, len(verified.shares))
-        info = components_info(model.study)
-        sealed = {owner: seal(plain, share.kem, info) for owner, share in verified.shares.items()}
-        said = SealedComponents(model.study, sealed, service.store.log_head())
+        keys = {owner: share.kem for owner, share in verified.shares.items()}
+        is_wide = signed.manifest.rules.is_wide
+        plain = publishable(model.study, model.components, len(keys), once=is_wide)
+        log = service.store.log_head()
+        if is_wide:
+            said = SealedComponents.seal_once(model.study, plain, keys, OS_RANDOMNESS, log)
+        else:
+            said = SealedComponents.seal_each(model.study, plain, keys, log)
         encoded = said.sign(service.key_of(row)).encoded
         service.store.note(row, published=encoded)
     statement = verify_statement("components", encoded, service.key_of(row).public.ed25519)
@@ -514,15 +529,23 @@ def check_publication(service: UserService, row: StudyRow) -> None:
         )
 
 
-def publishable(study: StudyId, components: Components, owners: int) -> bytes:
+def publishable(study: StudyId, components: Components, owners: int, *, once: bool = False) -> bytes:
     """The encoded components for the owners. If all components together are too large, only the leading ones
     are encoded.
+
+    Args:
+        study: whose components they are.
+        components: all of them.
+        owners: how many owners get them.
+        once: whether the owners get a key each, and the components together.
 
     Raises:
         LimitError: not even one component fits.
     """
     # Each copy is sealed, in hex, and has its owner's id as key. The statement has further members.
-    room = (COMPONENTS_LIMIT_BYTES - 4096) // owners // 2 - SEALING_OVERHEAD_BYTES - 100
+    sealing = SEALING_OVERHEAD_BYTES + 100
+    keys = 2 * owners * (DATA_KEY_BYTES + sealing) if once else 0
+    room = (COMPONENTS_LIMIT_BYTES - 4096 - keys) // (1 if once else owners) // 2 - sealing
     plain = encode_components(study, components)
     while len(plain) > room:
         count = components.component_count

@@ -4,6 +4,7 @@ The functions take and return plain values. Secrets reach a worker through its p
 vanish with it. If a worker dies, the work is repeated from stored data.
 """
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any
 from gmpy2 import mpz
 
 from dpdpca_protocol.errors import PolicyError
-from dpdpca_protocol.layout.blocks import BlockName, Values
+from dpdpca_protocol.layout.blocks import BlockName, Values, whole_numbers
 from dpdpca_protocol.layout.packing import BlockLayout
 from dpdpca_protocol.pads.keys import PadsSecret
 from dpdpca_protocol.paillier.chunks import decode_chunk
@@ -23,6 +24,7 @@ from dpdpca_protocol.release.release import answer_count, checked_blocks, flat_s
 from dpdpca_protocol.release.suite import Cohort, Suite
 from dpdpca_protocol.result.components import EncodedSpace, check_scatter, fit_components
 from dpdpca_protocol.result.publication import encode_components
+from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.feature_list import FeatureLists, no_lists
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
@@ -31,8 +33,11 @@ from dpdpca_protocol.terms.signed_manifest import parse_manifest, suite_of
 from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_runtime.workers import WorkerThreads, core_count
 from dpdpca_user.planning.prestudy import PreStudyResult, check_blocks
+from dpdpca_user.results.model import Model
 from dpdpca_user.results.reliability import Reliability, assess_release
 from dpdpca_user.results.second_noise import own_samplers, with_second_draw, with_second_noise
+from dpdpca_user.results.wide.fitted import FittedLift, fit_lift, fit_scores, lift_noise
+from dpdpca_user.results.wide.lift import LiftReading
 
 MAX_COMPONENTS = 256
 """The most components in a model. If a study has more features, its model has only the leading components."""
@@ -147,7 +152,10 @@ def open_pre_study(
     cohort: Cohort,
     feature_lists: FeatureLists = no_lists,
 ) -> tuple[PreStudyResult, float]:
-    """Decrypts the verified release of a pre-study. Returns its numbers and the seconds of this call.
+    """Decrypts the verified release of a pre-study or a sketch. Returns its numbers and the seconds of this
+    call.
+
+    They always have a second draw if the proxy drew the noise, because later manifests depend on them.
 
     Args:
         secret, manifest_body, chunks, cohort, feature_lists: like in `open_release`.
@@ -159,10 +167,81 @@ def open_pre_study(
     begin = time.monotonic()
     manifest = parse_manifest(manifest_body, feature_lists)
     blocks = _open_blocks(suite_of(manifest), secret, manifest.figures, chunks, cohort)
-    check_blocks(blocks.noised, blocks.figures)
-    result = PreStudyResult.of(manifest, blocks.noised, len(cohort.shares))
+    owners = len(cohort.shares)
+    if manifest.release is ReleaseKind.SKETCH:
+        noisy = flat_scatter(blocks.noised, manifest.figures.summed_features)
+        check_scatter(noisy, blocks.figures, owners)
+    else:
+        check_blocks(blocks.noised, blocks.figures)
+    result = PreStudyResult.of(manifest, blocks.noised, owners)
     _check_records(manifest, result.records)
     return result, time.monotonic() - begin
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRounds:
+    """What a lift or scores need from the rounds before them.
+
+    Attributes:
+        sketch: the stored result of the sketch.
+        lift: the model file of the lift; None for a lift.
+    """
+
+    sketch: bytes
+    lift: bytes | None
+
+
+def open_wide(
+    secret: bytes,
+    manifest_body: dict[str, Any],
+    chunks: list[bytes],
+    cohort: Cohort,
+    in_clear: bool,
+    before: EarlierRounds,
+    feature_lists: FeatureLists = no_lists,
+) -> FittedModel:
+    """Opens a verified release of a lift or of scores, checks it, and computes components.
+
+    Args:
+        secret, manifest_body, chunks, cohort, in_clear, feature_lists: as for `open_release`.
+        before: what the earlier rounds have shown.
+
+    Raises:
+        CryptographicError: `release-implausible`.
+        PolicyError: `cohort-too-small`.
+    """
+    begin = time.monotonic()
+    manifest, owners = parse_manifest(manifest_body, feature_lists), len(cohort.shares)
+    blocks = _open_blocks(suite_of(manifest), secret, manifest.figures, chunks, cohort)
+    released, figures = (blocks.noised, blocks.figures) if in_clear else (blocks.released, manifest.figures)
+    sketch = PreStudyResult.parse(json.loads(before.sketch)).sketch
+    assert sketch is not None, "the sketch among pre_studies has this release"
+    fitted: FittedLift
+    if manifest.release is ReleaseKind.LIFT:
+        check_blocks(blocks.noised, blocks.figures)
+        (count,) = whole_numbers(released[BlockName.COUNT])
+        _check_records(manifest, 2 * count if manifest.rules.of_pairs else count)
+        opened = time.monotonic()
+        fitted = fit_lift(released, manifest, figures, sketch.reading, owners, OS_RANDOMNESS)
+    else:
+        k = manifest.figures.summed_features
+        check_scatter(flat_scatter(blocks.noised, k), blocks.figures, owners)
+        noisy = flat_scatter(released, k)
+        _check_records(manifest, 2 * noisy.count if noisy.of_pairs else noisy.count)
+        opened = time.monotonic()
+        assert before.lift is not None
+        lift = _lift_again(Model.from_bytes(before.lift))
+        fitted = fit_scores(noisy, manifest, figures, sketch.reading, lift, owners, OS_RANDOMNESS)
+    encoded = encode_components(manifest.study_id, fitted.components)
+    return FittedModel(encoded, fitted.reliability, opened - begin, time.monotonic() - opened)
+
+
+def _lift_again(model: Model) -> LiftReading:
+    """What the stored model of a lift shows."""
+    components = model.components
+    assert components.lifted is not None
+    noise = lift_noise(model.released_figures, len(model.provenance.owners))
+    return LiftReading.of_directions(components.vectors, components.lifted.singular_values, noise)
 
 
 @dataclass(frozen=True, slots=True)

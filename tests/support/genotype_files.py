@@ -7,6 +7,7 @@ import csv
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -154,17 +155,17 @@ OF_ANY_NUMBERS: Final[dict[str, Write]] = {
     "parquet": write_parquet,
     "sql": write_sql,
     "npy by rows": write_npy,
-    "npy by columns": lambda *table: write_npy(*table, order="F"),
+    "npy by columns": partial(write_npy, order="F"),
     "npz by rows": write_npz,
-    "npz by columns": lambda *table: write_npz(*table, order="F"),
+    "npz by columns": partial(write_npz, order="F"),
     "sparse by rows": write_sparse,
-    "sparse by columns": lambda *table: write_sparse(*table, format="csc"),
+    "sparse by columns": partial(write_sparse, format="csc"),
 }
-OF_DOSAGES: Final[dict[str, Write]] = {**OF_ANY_NUMBERS, "dosages": lambda *t: write_pgen(*t, dosages=True)}
+OF_DOSAGES: Final[dict[str, Write]] = {**OF_ANY_NUMBERS, "dosages": partial(write_pgen, dosages=True)}
 OF_CALLS: Final[dict[str, Write]] = {
     **OF_DOSAGES,
     "bed": write_bed,
     "bed by library": write_bed_by_library,
     "pgen": write_pgen,
-    "pgen without header": lambda *table: write_pgen(*table, header=False),
+    "pgen without header": partial(write_pgen, header=False),
 }

@@ -1,8 +1,8 @@
 """The rounds of a release for many features, played in numpy on records in memory.
 
-Records are whole numbers on a grid, as owners encode them; the sketch, the lift and the scores of each record
-follow docs/spec.md, and noise is continuous. It is not the product's encoder: the readings of the data user
-are tested against it.
+Records are whole numbers on a grid, as owners encode them, and so are the sketch, the lift and the scores of
+each record. Noise is continuous. This is not the product's encoder: the readings of the data user are tested
+with it.
 """
 
 import hashlib
@@ -129,4 +129,69 @@ class WidePlay:
 
     def _symmetric(self, m: int, diagonal: float, off_diagonal: float) -> Floats:
         upper = np.triu(off_diagonal * self.source.standard_normal((m, m)), 1)
-        return upper + upper.T + np.diag(diagonal * self.source.standard_normal(m))
+        return np.asarray(upper + upper.T + np.diag(diagonal * self.source.standard_normal(m)))
+
+
+@dataclass
+class NormalPlay(WidePlay):
+    """Records of normal components, of which only y is drawn: sums need no more of z than its law given y.
+
+    Attributes:
+        variances: (d,) of the components in grid² units. P₀ is turned to them, so that they are no features;
+            where they are all equal, that changes nothing.
+        count: N.
+        is_turned: whether P₀ is turned.
+    """
+
+    variances: Floats = field(default_factory=lambda: np.zeros(0))
+    count: int = 0
+    is_turned: bool = True
+    sketched: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    towards: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+
+    def sketch(self, m: int, rho: float, draws: int = 2) -> tuple[NoisyScatter, NoiseLaw]:
+        self.matrix = sketch_matrix(self.seed, self.d, m)
+        if self.is_turned:
+            self.matrix = self.matrix @ np.linalg.qr(self.source.standard_normal((self.d, self.d)))[0]
+        spread = (self.matrix * self.variances) @ self.matrix.T
+        values, vectors = np.linalg.eigh(spread)  # a row without entries has none
+        root = vectors * np.sqrt(np.maximum(values, 0))
+        self.towards = (np.linalg.pinv(spread, hermitian=True) @ (self.matrix * self.variances)).T
+        self.sketched = self.source.standard_normal((self.count, m)) @ root.T
+        bound = 2 * self.record_bound
+        return self._released(iter([cut_rows(np.rint(self.sketched), bound)]), m, bound, rho, draws)
+
+    def lift(self, rule: LiftRule, rho: float) -> tuple[Floats, Floats, float]:
+        k = len(rule.matrix)
+        offset = np.array([float(each) for each in rule.offset])
+        numbers = self.sketched @ rule.matrix.T.astype(np.float64) + offset
+        a = cut_rows(np.floor((numbers + 2**15) / 2**16), LIFTED_BOUND)
+        gram = a.T @ a
+        left = np.maximum(
+            self.variances - np.einsum("im,mi->i", self.towards, self.matrix * self.variances), 0
+        )
+        other = np.sqrt(left)[:, None] * self.source.standard_normal((self.d, k)) @ np.linalg.cholesky(gram).T
+        t = sqrt(2 * self.record_bound * LIFTED_BOUND / rho * self.draws)
+        lifted = self.towards @ (self.sketched.T @ a) + other
+        u = t * sqrt(LIFTED_BOUND / self.record_bound)
+        return (
+            lifted + t * self.source.standard_normal((self.d, k)),
+            gram + self._symmetric(k, sqrt(2) * u, u),
+            t,
+        )
+
+    def full(self, rho: float) -> Floats:
+        """(d, d) the noisy scatter of a joint release of the records themselves."""
+        root = np.sqrt(self.variances)
+        t = 1.025 * self.record_bound / sqrt(rho)
+        sampled = self.count * np.eye(self.d) + self._symmetric(
+            self.d, sqrt(2 * self.count), sqrt(self.count)
+        )
+        return root[:, None] * sampled * root + self._symmetric(self.d, t, t / sqrt(2))
+
+
+class Silence:
+    """A source of noise that draws nothing but zeros."""
+
+    def standard_normal(self, shape: int | tuple[int, ...]) -> Floats:
+        return np.zeros(shape)

@@ -9,17 +9,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import uvicorn
+from numpy.typing import NDArray
 from proxy_world import PATIENCE_SECONDS, ProxyWorld, free_port, wait_for
 from study_parties import Parties
 from user_world import UserWorld
 
+from dpdpca_lab.reference_data import reference_folder
+from dpdpca_owner.records.open import open_source, read_batches
+from dpdpca_owner.records.source import DataLocation
+from dpdpca_protocol.terms.features import Feature
 from dpdpca_user.results.model import claim
 from dpdpca_user_service.app import make_app
 from dpdpca_user_service.stages import Stage
 
 FOLDER = Path(__file__).parents[2] / "examples"
+GENOMES = "thousand_genomes_2504x23770.npz"
 DRAFT = """
 title = "What varies together"
 purpose = "An example."
@@ -126,6 +133,58 @@ def test_federation(capsys: pytest.CaptureFixture[str]) -> None:
     shown = printed(capsys)
     assert shown["records"] == "3300"
     assert abs(float(shown["first component, age"])) > 0.8
+
+
+def read_biobanks(folder: Path, sites: list[str]) -> NDArray[Any]:
+    """(people, sites) of all three, as an owner's program reads them."""
+    features, found = [Feature(site, "numeric") for site in sites], []
+    for name in ("north.bed", "middle.pgen", "south.bed"):
+        for columns in read_batches(open_source(DataLocation(str(folder / name)), features), features):
+            found.append(np.stack(list(columns.values()), axis=1))
+    return np.concatenate(found)
+
+
+def test_biobanks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each person is in the panel or in one biobank, with all of its genotypes."""
+    genotypes = np.arange(40)[:, None] // 3 ** np.arange(4) % 3  # no two people are alike
+    table = tmp_path / "table.npz"
+    sites = np.array([f"{i + 1}:{i + 7}:A:C".encode() for i in range(5)])
+    np.savez(
+        table,
+        G=np.column_stack([genotypes, np.zeros(40)]).astype(np.uint8),
+        sites=sites,
+        superpop=genotypes[:, 0].astype(np.uint8),
+        superpop_names=np.array(["AFR", "EAS", "EUR"]),
+    )
+    example("biobanks").main(str(table), str(tmp_path / "out"))
+    assert "north: 12 people, 4 sites" in capsys.readouterr().out
+    names = sites.astype(str).tolist()[:4]
+    found = read_biobanks(tmp_path / "out", names)
+    assert len(found) == 32
+    assert len(np.unique(found, axis=0)) == 32
+    assert {tuple(row) for row in found.tolist()} <= {tuple(row) for row in genotypes.tolist()}
+    labels = [
+        label
+        for name in ("north", "middle", "south")
+        for label in (tmp_path / "out" / f"{name}-populations.csv").read_text().split()[1:]
+    ]
+    assert labels == [["AFR", "EAS", "EUR"][int(first)] for first in found[:, 0]]
+    left = [row for row in genotypes.tolist() if tuple(row) not in {tuple(each) for each in found.tolist()}]
+    panel = (tmp_path / "out" / "panel.csv").read_text().splitlines()[1:]
+    assert panel == [f"{name},{p:.4f}" for name, p in zip(names, np.mean(left, axis=0) / 2, strict=True)]
+
+
+@pytest.mark.nightly
+def test_biobanks_of_the_1000_genomes(tmp_path: Path) -> None:
+    data = reference_folder()
+    if data is None or not (data / GENOMES).is_file():
+        pytest.skip(f"DPDPCA_REFERENCE_DATA names the folder that has {GENOMES}")
+    example("biobanks").main(str(data / GENOMES), str(tmp_path))
+    names = [line.split(",")[0] for line in (tmp_path / "panel.csv").read_text().splitlines()[1:]]
+    assert len(names) > 20_000
+    found = read_biobanks(tmp_path, names)
+    assert found.shape == (2504 - 500, len(names))
+    assert set(np.unique(found)) == {0, 1, 2}
 
 
 @pytest.fixture

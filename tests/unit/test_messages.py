@@ -21,6 +21,7 @@ from dpdpca_protocol.messages.study_messages import (
     SealedComponents,
     StudyAct,
 )
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import FORMAT, Identity, IdentityKey, sign_statement, verify_statement
@@ -183,3 +184,25 @@ def test_a_receipt_has_a_time_and_nothing_else_there(time: str) -> None:
     receipt = Receipt(STUDY, MEMBER.owner, 4, "share", ONE, time).sign(KEY)
     with pytest.raises(MessageError):
         Receipt.parse(receipt)
+
+
+def test_components_that_are_sent_once_open_for_each_owner_alone() -> None:
+    keys = [IdentityKey.generate() for _ in range(3)]
+    named = {key.public.party_id: key.public.sealing_key for key in keys[:2]}
+    plain = bytes(100_000)
+    sent = SealedComponents.seal_once(STUDY, plain, named, OS_RANDOMNESS)
+    statement = sent.sign(keys[0])
+    assert len(statement.encoded) < 2 * len(plain) + 10_000
+    read = SealedComponents.parse(statement)
+    assert read == sent
+    assert [read.open(key.public.party_id, key.opening_key) for key in keys] == [plain, plain, None]
+    again = SealedComponents.seal_once(STUDY, plain, named, OS_RANDOMNESS)
+    assert again.body != sent.body
+    assert sent.body is not None
+    altered = replace(sent, body=sent.body[:-1] + bytes([sent.body[-1] ^ 1]))
+    for wrong in (altered, replace(sent, body=again.body), replace(sent, study=StudyId(bytes(32)))):
+        with pytest.raises(CryptographicError, match="cannot be decrypted"):
+            wrong.open(keys[0].public.party_id, keys[0].opening_key)
+    body = dict(statement.body) | {"body": 7}
+    with pytest.raises(MessageError, match="body must be in hex"):
+        SealedComponents.parse(replace(statement, body=body))

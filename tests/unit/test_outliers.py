@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import chi2
 
 from dpdpca_protocol.errors import ConflictError
-from dpdpca_protocol.result.components import Components, EncodedSpace, Floats, finite_size_factor
+from dpdpca_protocol.result.components import Components, EncodedSpace, Floats, Lifted, finite_size_factor
 from dpdpca_protocol.result.outliers import OutlierScores
 
 D = 6
@@ -68,6 +68,19 @@ def test_contributions_add_up_and_name_the_odd_feature(components: Components, r
         assert limit is not None
         assert score(odd[None])[0] > limit
         assert added(odd[None]).argmax() == feature
+
+
+def test_after_a_lift_t2_has_limits_and_spe_has_none(components: Components, rows: Floats) -> None:
+    """The figures of a lift say nothing about the variance outside its components."""
+    k = components.component_count
+    lifted = Lifted(3, 3, np.ones(k), np.ones(k), np.zeros(k, dtype=np.bool_), 0.1)
+    full, wide = OutlierScores.of(components), OutlierScores.of(replace(components, lifted=lifted))
+    assert (wide.t2(rows) == full.t2(rows)).all()
+    assert wide.t2_limit(0.95) == full.t2_limit(0.95)
+    assert full.spe_limit(0.95) is not None
+    assert wide.spe_limit(0.95) is None
+    assert any("no limit for SPE" in line for line in wide.warnings())
+    assert not any("no limit for SPE" in line for line in full.warnings())
 
 
 def test_a_record_has_the_same_scores_alone_as_in_a_table(components: Components, rows: Floats) -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from dpdpca_protocol.privacy.accounting import delta_of_tails
 from dpdpca_protocol.privacy.mechanisms import Laplace
-from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.study import ReleaseKind, SummedOver
 from dpdpca_protocol.terms.figures import Figures, figures_of
 from dpdpca_protocol.terms.statements import DeltaParts, privacy_figures, privacy_statements
-from dpdpca_protocol.terms.terms import NoiseBy, Terms
+from dpdpca_protocol.terms.terms import NoiseBy, SuiteName, Terms
 
 JOINT = Terms(
     ReleaseKind.JOINT, 10, Fraction(1), 12, Fraction(1), Fraction(1, 10**9), Fraction(43, 100), 25_000, 3072
@@ -79,3 +79,18 @@ def test_figures_are_the_numbers_in_the_words() -> None:
     assert 0.94 < facts["continuous_gaussian"]["noise_scale"] / facts["noise_scale"] < 0.96
     assert facts["noise_scale"] == pytest.approx(float(figures.noise_scale) / 4**12)
     assert privacy_figures(named(MASKED, "laplace"))["continuous_gaussian"] is None
+
+
+def test_the_scale_of_a_lift_is_that_of_products_with_whole_numbers() -> None:
+    """One factor is in grid units, the other is a number that a rule makes."""
+    lift = replace(
+        JOINT,
+        release=ReleaseKind.LIFT,
+        of=SummedOver.RECORDS,
+        sum_weight=Fraction(0),
+        suite=SuiteName.PADS,
+        modulus_bits=0,
+        columns=2,
+    )
+    facts = privacy_figures(figures_of(lift))
+    assert facts["noise_scale"] == pytest.approx(float(figures_of(lift).noise_scale) / 2**12)

@@ -50,7 +50,7 @@ class RecordsFingerprint:
         self._sum = 0
         self._records = 0
 
-    def add(self, columns: Sequence[Any]) -> None:
+    def add(self, columns: Sequence[Any] | NDArray[Any]) -> None:
         """Add a batch of records.
 
         Args:

@@ -7,6 +7,7 @@ from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.terms.features import Feature, column_key
 
 _SHOWN = 5
+_COMPARED = 10_000
 
 
 def match_columns(names: Sequence[str], features: Iterable[Feature]) -> list[int]:
@@ -52,8 +53,10 @@ def _listed(names: Sequence[str]) -> str:
 
 def _suggestion(missing: Sequence[str], present: Sequence[str]) -> str:
     """Advice if a column has the same name in another case, or a similar name; else an empty text."""
+    if len(present) > _COMPARED:  # this would take minutes
+        return ""
     folded = {name.casefold(): name for name in present}
-    for name in missing:
+    for name in missing[:_SHOWN]:
         near = get_close_matches(name.casefold(), folded, n=1, cutoff=0.8)
         if near:
             return f"rename '{folded[near[0]]}' to '{name}' if that is the same quantity"

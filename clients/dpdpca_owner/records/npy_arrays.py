@@ -37,7 +37,8 @@ class StoredArray:
     dtype: np.dtype[Any]
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
+        """In bytes."""
         return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
 
     @property
@@ -96,18 +97,18 @@ class UnpackedArray:
             self._file: IO[bytes] = array.path.open("rb")
             read_header(self._file, array.path, None)
             self._begin = self._file.tell()
-            if array.path.stat().st_size < self._begin + array.bytes:
+            if array.path.stat().st_size < self._begin + array.size:
                 raise EOFError("the array ends early")
         else:
             _check_room(array, folder or Path(gettempdir()))
             self._file, self._begin = TemporaryFile(dir=folder), 0  # noqa: SIM115 - closed at the end
-            left = array.bytes
+            left = array.size
             with array.content() as packed:
                 while left:
                     content = exactly(packed, min(left, _READ_BYTES))
                     self._file.write(content)
                     left -= len(content)
-        self._row_bytes = array.bytes // array.shape[0] if array.shape[0] else 0
+        self._row_bytes = array.size // array.shape[0] if array.shape[0] else 0
 
     def rows(self, start: int, count: int) -> NDArray[Any]:
         """(count, …): the rows from `start` on."""
@@ -195,10 +196,10 @@ def _check_text(values: NDArray[Any]) -> None:
 def _check_room(array: StoredArray, folder: Path) -> None:
     """Unpacked, a small file can be larger than any disk."""
     free = shutil.disk_usage(folder).free
-    if array.bytes > free:
+    if array.size > free:
         raise UnavailableError(
             "storage-full",
-            f"{array.path} has an array of {array.bytes} bytes, which has to be unpacked, and {folder} has"
+            f"{array.path} has an array of {array.size} bytes, which has to be unpacked, and {folder} has"
             f" {free} bytes left",
             "free space on this disk, or save the matrix in row order: numpy.ascontiguousarray(X), or"
             " X.tocsr() for a sparse one",

@@ -180,7 +180,7 @@ def _dense(
 
 
 def _matrix(matrix: StoredArray, names: tuple[str, ...], folder: Path | None) -> RecordSource:
-    if matrix.fortran_order and matrix.bytes:
+    if matrix.fortran_order and matrix.size:
         return MatrixByColumns(matrix, names, folder)
     return MatrixSource(matrix, names)
 
@@ -194,7 +194,7 @@ def _names(
     if names is None:
         if listed is None:
             raise _unnamed(path, "numpy.savez(path, X=X, features=names)")
-        if listed.dtype.kind not in "US" or len(listed.shape) != 1 or listed.bytes > _MOST_NAME_BYTES:
+        if listed.dtype.kind not in "US" or len(listed.shape) != 1 or listed.size > _MOST_NAME_BYTES:
             raise InputError("unnamed-columns", "the array of column names does not contain plain text")
         names = decoded([name for part in listed.parts(max(1, listed.shape[0])) for name in part.tolist()])
     if len(names) != columns:

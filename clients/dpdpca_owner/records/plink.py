@@ -77,6 +77,7 @@ class GenotypeSource(ColumnSource):
         for position, name in swapped.items():
             names[position] = name
         self.names = tuple(names)
+        _check_present(path, self.names, features)
         self._flipped = np.zeros(len(names), dtype=bool)
         self._flipped[list(swapped)] = True
         if swapped:
@@ -233,6 +234,27 @@ def _check_swapped(path: Path, names: Sequence[str], *, flip: bool) -> None:
         )
 
 
+def _check_present(path: Path, names: Sequence[str], features: Sequence[Feature]) -> None:
+    """Raises InputError if a site is missing. A similar name, as for other tables, would be another site."""
+    present = set(names)
+    missing = [name for feature in features if (name := column_key(feature.name)) not in present]
+    if not missing:
+        return
+    other = missing[0].removeprefix("chr") if missing[0].startswith("chr") else f"chr{missing[0]}"
+    advice = (
+        "use the sites of the manifest: a site is found by its whole name CHROM:POS:REF:ALT, and one that the"
+        " file lacks does not count as 0"
+    )
+    if other in present:
+        advice = (
+            f"the file calls the first of them '{other}'; name the chromosomes as the study does:"
+            f" plink2 --output-chr {'chrM' if missing[0].startswith('chr') else 'MT'}"
+        )
+    raise InputError(
+        "missing-column", f"{path} lacks the site{'s' * (len(missing) > 1)} {_listed(missing)}", advice
+    )
+
+
 def _listed(names: Sequence[str]) -> str:
     rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(f"'{name}'" for name in names[:_SHOWN]) + rest
@@ -257,7 +279,7 @@ def _sites_of_pvar(path: Path) -> tuple[str, ...]:
 
 def _sites(path: Path, columns: Sequence[str]) -> tuple[str, ...]:
     places = [columns.index(column) for column in ("CHROM", "POS", "REF", "ALT")]
-    names = []
+    names: list[str] = []
     for number, line in _lines(path):
         if line.startswith("#"):
             continue

@@ -15,7 +15,7 @@ from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_runtime.file_kinds import ENCRYPTED
 
-Listener = Callable[[Sequence[Any]], None]
+Listener = Callable[[Sequence[Any] | NDArray[Any]], None]
 """Receives all columns of each batch, as the source has them: arrays, Python values, or one (d, n) array."""
 BATCH_VALUES: Final = 1 << 21
 """The most values in a batch: 16 MiB as float64. Encoding needs several times as much memory."""

@@ -179,7 +179,7 @@ def _entries(path: Path, arrays: Mapping[str, StoredArray], lines: int, length: 
         )
     if any(array.dtype.kind not in "iu" for array in (indices, pointers)):
         raise InputError("wrong-shape", f"{path} has a sparse matrix whose indices are no integers", _SAVE)
-    if pointers.bytes > _MOST_POINTER_BYTES:
+    if pointers.size > _MOST_POINTER_BYTES:
         raise InputError(
             "too-large",
             f"{path} has a sparse matrix with {lines} rows, which are too many for one file",
@@ -202,7 +202,7 @@ def _entries(path: Path, arrays: Mapping[str, StoredArray], lines: int, length: 
 
 def _small(array: StoredArray) -> NDArray[Any]:
     """A whole array of a few bytes. Raises ValueError if it is larger."""
-    if array.bytes > 1 << 10:
+    if array.size > 1 << 10:
         raise ValueError("a small array is large")
     with array.content() as file:
         flat = StoredArray(array.path, array.member, (int(np.prod(array.shape)),), False, array.dtype)

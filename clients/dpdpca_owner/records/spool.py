@@ -44,8 +44,8 @@ class RowSpool:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._file = SpooledTemporaryFile(max_size=_MEMORY_BYTES, dir=folder)  # noqa: SIM115 - see `close`
         self._folder = folder or Path(gettempdir())
+        self._file = SpooledTemporaryFile(max_size=_MEMORY_BYTES, dir=str(self._folder))  # noqa: SIM115 - see `close`
         self._blocks: list[_Kept] = []
         self._end = 0
 

@@ -150,6 +150,12 @@ class MarkedSource(RecordSource):
                 self._markers.read(column, feature) for column, feature in zip(columns, features, strict=True)
             ]
 
+    def tables(
+        self, positions: Sequence[int], records: int, listener: Listener | None = None
+    ) -> Iterator[NDArray[Any]] | None:
+        tables = self._source.tables(positions, records, listener)
+        return None if tables is None else map(self._markers.read_block, tables)
+
 
 class MarkedColumns(MarkedSource, ColumnSource):
     """Like `MarkedSource`, for a source by columns."""

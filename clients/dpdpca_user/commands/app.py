@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dpdpca_protocol.wire.signing import Statement
     from dpdpca_runtime.http.client import ProxyClient
 
+_CAPTURED = {"variance": "captured", "lower bound": "captured, at least"}
 _FORMATS = "CSV, Parquet or .npz, by the file's name."
 
 app = typer.Typer(help="Create studies as a data user, and get their components.", no_args_is_help=True)
@@ -188,7 +189,7 @@ def result(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a result: variances, noise edge and privacy guarantee; for a pre-study, its numbers.
+    """Show a result: variances, noise edge and privacy guarantee; for a pre-study or a sketch, its numbers.
 
     The tables cost no further privacy. Each figure has the standard deviation of its noise beside it.
     """
@@ -241,7 +242,7 @@ def result(
     )
     show_table(
         f"{facts['title']}: {facts['records']:,} records, variances in {facts['metric']}",
-        ["#", "released", "noise edge", "captured", ""],
+        ["#", "released", "noise edge", _CAPTURED[facts["variance_kind"]], ""],
         [
             [str(index), f"{value:.4g}", f"{edge:.4g}", f"{captured:.4g}", label]
             for index, (value, edge, captured, label) in enumerate(list(rows)[:20], 1)
@@ -254,7 +255,7 @@ def result(
         f" the best {k} capture"
     )
     typer.echo(facts["not_included"])
-    for line in (facts["claim"], *facts["privacy"]["statements"]):
+    for line in (*facts["notes"], facts["claim"], *facts["privacy"]["statements"]):
         typer.echo(line)
     if out is not None:
         typer.echo(f"the model is in {out}")

@@ -1,4 +1,4 @@
-"""Shows the numbers of a pre-study on a terminal."""
+"""Shows the numbers of a pre-study or a sketch on a terminal."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import typer
 
 from dpdpca_user.commands.parts import show_table
 from dpdpca_user.planning.prestudy import Histogram, PreStudyResult
+from dpdpca_user.results.wide.sketch import SketchReading
 
 
 def show_numbers(facts: dict[str, Any]) -> None:
@@ -30,7 +31,29 @@ def show_numbers(facts: dict[str, Any]) -> None:
         )
     if result.octaves is not None:
         typer.echo(f"{len(result.octaves)} features have histograms of differences: --json prints them")
+    if result.sketch is not None:
+        _show_sketch(result.sketch.reading)
     typer.echo(facts["claim"])
+
+
+def _show_sketch(reading: SketchReading) -> None:
+    shown = max(reading.seen_count, 1)
+    show_table(
+        f"the leading of {reading.rows} directions, as shares of all variance",
+        ["#", "share", "can be told from noise above"],
+        [
+            [str(index), f"{height:.2%}", f"{width:.2%}"]
+            for index, (height, width) in enumerate(
+                zip(
+                    reading.heights[:shown] / reading.trace,
+                    reading.widths[:shown] / reading.trace,
+                    strict=True,
+                ),
+                1,
+            )
+        ],
+    )
+    typer.echo(f"{reading.seen_count} directions cannot be noise")
 
 
 def _rows(histogram: Histogram) -> list[list[str]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpdpca_protocol.errors import InputError, UsageError
+from dpdpca_protocol.errors import ConflictError, InputError, UsageError
 from dpdpca_runtime.command_options import AsJson
 from dpdpca_runtime.text import load_text
 from dpdpca_user.commands.parts import (
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dpdpca_user.planning.prestudy import PreStudyResult
     from dpdpca_user.planning.preview import PlannedRound
     from dpdpca_user.planning.rehearsal import Rehearsal
+    from dpdpca_user.planning.wide_chain import PublishedLift
 
 _REHEARSED = (1, 2, 5)
 _ASSUMED = (
@@ -53,7 +54,7 @@ def plan(
         typer.Option(
             "--from",
             metavar="PRE-STUDY[,…]",
-            help="Choose the round that follows these pre-studies: study ids or files with their results.",
+            help="Choose the round that follows these rounds: study ids or files with their results.",
         ),
     ] = None,
     begin: Annotated[
@@ -75,8 +76,10 @@ def plan(
     """Show noise and cost of a draft, for a chain and for every release, or choose a chain's next round."""
     base = read_draft(draft)
     if from_studies is not None:
-        results = [_result(name, service, home) for name in from_studies.split(",") if name.strip()]
-        _choose(base, results, records, out, as_json)
+        names = [name.strip() for name in from_studies.split(",") if name.strip()]
+        lift = _lift(names[-1], service, home) if names else None
+        results = [_result(name, service, home) for name in (names[:-1] if lift else names)]
+        _choose(base, results, records, lift, out, as_json)
         return
     if records is None:
         raise UsageError(
@@ -164,12 +167,13 @@ def _choose(
     base: dict[str, Any],
     results: "Sequence[PreStudyResult]",
     records: int | None,
+    lift: "PublishedLift | None",
     out: Path | None,
     as_json: bool,
 ) -> None:
     from dpdpca_user.planning.preview import following_round
 
-    _write_round(following_round(base, lint_draft, results, records), out, as_json)
+    _write_round(following_round(base, lint_draft, results, records, lift), out, as_json)
 
 
 def _write_round(following: "PlannedRound", out: Path | None, as_json: bool) -> None:
@@ -242,6 +246,31 @@ def _rehearsed(played: "Rehearsal", shares: dict[int, float]) -> dict[str, Any]:
         "captured_of_best": {str(k): share for k, share in shares.items()},
         "components_above_noise": played.components.trusted_count,
     }
+
+
+def _lift(name: str, service: str | None, home: Path | None) -> "PublishedLift | None":
+    """The lift of this id; None for a file, and for every other study."""
+    from dpdpca_protocol.study import ReleaseKind
+    from dpdpca_protocol.terms.signed_manifest import parse_manifest
+    from dpdpca_protocol.wire.canonical import canonical_json
+    from dpdpca_protocol.wire.signing import verify_statement
+    from dpdpca_user.planning.wide_chain import PublishedLift
+
+    if Path(name).is_file():
+        return None
+    with open_client(service, home) as client:
+        if client.study(name)["release"] != ReleaseKind.LIFT:
+            return None
+        evidence = client.evidence(name)
+    if evidence["components"] is None:
+        raise ConflictError(
+            "not-ready",
+            "the components of the lift are not published, but scores need them",
+            f"publish them with: dpdpca user result {name} --publish",
+        )
+    manifest = parse_manifest(verify_statement("manifest", canonical_json(evidence["manifest"])).body)
+    published = verify_statement("components", canonical_json(evidence["components"])).digest
+    return PublishedLift(manifest.study_id, manifest.rho_share, manifest.columns, published)
 
 
 def _result(name: str, service: str | None, home: Path | None) -> "PreStudyResult":

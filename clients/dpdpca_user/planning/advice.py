@@ -45,7 +45,7 @@ def advice(manifest: Manifest, records: int | None = None, *, of_chain: bool = F
 
 
 def _advice(manifest: Manifest, records: int | None, of_chain: bool) -> Iterator[str]:
-    if manifest.release.has_components and not of_chain:
+    if manifest.release.has_components and not of_chain and not manifest.rules.is_wide:
         yield from _clip_advice(manifest)
     yield from _narrow_advice(manifest)
     from_zero = [

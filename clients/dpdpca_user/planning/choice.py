@@ -8,14 +8,17 @@ of pairs follows, which needs no centre. If records are too few for a norm study
 scales all differences to one length. Algorithm B is for bounds that may be far too wide: it first measures
 the scale of every feature, and always ends with a study of pairs.
 
+A chain for many features begins in the same way, and `wide_chain` replaces its end.
+
 Shares of ρ, thresholds and quantiles are those of docs/utility.md, fitted to simulations on real tables.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil, hypot, inf, sqrt
 from operator import itemgetter
+from typing import Any
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import BlockName
@@ -74,6 +77,9 @@ class NextRound:
         reasons: why this round was chosen, as sentences for people.
         clip_cap: the length, like `clip_norm`, up to which the last round adds up the squared lengths of
             clipped rows; None for the largest that the bounds allow.
+        members: further members of the draft, as they are written there; only rounds for many features have
+            them.
+        is_followed: whether another round follows a release that has components: scores follow a lift.
     """
 
     release: ReleaseKind
@@ -87,10 +93,31 @@ class NextRound:
     reasons: tuple[str, ...]
     clip_share: str = CLIP_SHARE
     clip_cap: float | None = None
+    members: Mapping[str, Any] = field(default_factory=dict)
+    is_followed: bool = False
 
     @property
     def is_last(self) -> bool:
-        return self.release is not ReleaseKind.PRE_STUDY
+        return self.release.has_components and not self.is_followed
+
+
+@dataclass(frozen=True, slots=True)
+class MeanRule:
+    """When a chain spends budget on private means.
+
+    Attributes:
+        shares: of ρ that a mean may take.
+        most: how many means there may be.
+        far: a mean is worth its cost only if records about the centre are clipped at more than this multiple
+            of their usual distance from the mean.
+    """
+
+    shares: tuple[Fraction, ...] = MEAN_SHARES
+    most: int = MOST_MEANS
+    far: float = 0.0
+
+
+_ANY_MEAN = MeanRule()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +137,14 @@ class Guess:
 
 
 def first_round(
-    d: int, records: int, rho_total: float, guess: Guess, unknown_scales: bool = False, draws: float = 2
+    d: int,
+    records: int,
+    rho_total: float,
+    guess: Guess,
+    unknown_scales: bool = False,
+    draws: float = 2,
+    *,
+    with_norms: bool = False,
 ) -> NextRound:
     """The first round of a chain.
 
@@ -121,6 +155,7 @@ def first_round(
         guess: what is known without data.
         unknown_scales: whether the bounds may be too wide by very different factors.
         draws: the expected `PreStudyResult.noise_draws`; the default is that of noise by the proxy.
+        with_norms: begin with a norm study even if records seem too few for it.
     """
     needed = SCALES_FROM * sqrt(draws * d / (float(SCALE_SHARE) * rho_total))
     if unknown_scales and records >= needed:
@@ -149,6 +184,8 @@ def first_round(
         1 - MEAN_SHARES[1]
     )
     shares = _norm_shares(records, rho_total, draws)
+    if with_norms:
+        return _norm_study(max(guess.longest, sqrt(d)), *(shares or (NORM_SHARE,)), reasons=reasons)
     if shares is not None and (guess.of_categories or with_mean < relative_noise(ReleaseKind.PAIRS)):
         return _norm_study(max(guess.longest, sqrt(d)), *shares, reasons=reasons)
     is_near = guess.of_categories and public.relative_noise < relative_noise(ReleaseKind.PAIRS)
@@ -156,24 +193,25 @@ def first_round(
     return replace(alone, reasons=(*reasons, *alone.reasons))
 
 
-def next_round(results: Sequence[PreStudyResult], d: int) -> NextRound:
+def next_round(results: Sequence[PreStudyResult], d: int, mean_rule: MeanRule = _ANY_MEAN) -> NextRound:
     """The round that follows the rounds so far.
 
     Args:
         results: the results of all rounds, oldest first, at least one.
         d: number of encoded features.
+        mean_rule: when a private mean is worth its cost.
 
     Raises:
         UsageError: the results are not those of a chain that this module has chosen.
     """
-    _check_chain(results, d)
+    check_chain(results, d)
     last = results[-1]
     if last.octaves is not None:
         return _after_scales(results)
     if last.pair_norms is not None:
-        return _with_clip_terms(_after_norms(results), results)
+        return _with_clip_terms(_after_norms(results, mean_rule), results)
     if last.total is not None:
-        return _with_clip_terms(_after_mean(results), results)
+        return _with_clip_terms(_after_mean(results, mean_rule), results)
     raise _not_a_chain("the last result contains nothing from which the next round can be chosen")
 
 
@@ -251,15 +289,15 @@ def _after_scales(results: Sequence[PreStudyResult]) -> NextRound:
     if silent:
         reasons.append(f"{silent} features show nothing above the noise and keep their half-range as a unit")
     base = norms_after_scales(last.encoded_features)
-    return replace(base, scale=scale, pre_studies=_ids(results), reasons=(*reasons, *base.reasons))
+    return replace(base, scale=scale, pre_studies=ids_of(results), reasons=(*reasons, *base.reasons))
 
 
-def _after_norms(results: Sequence[PreStudyResult]) -> NextRound:
+def _after_norms(results: Sequence[PreStudyResult], mean_rule: MeanRule) -> NextRound:
     last = results[-1]
     assert last.pair_norms is not None
     middle = quantile(last.pair_norms, _MIDDLE)
     if middle is None:
-        return _one_length(results, last.encoded_features, _scale_in_use(results), last.records)
+        return _one_length(results, last.encoded_features, scale_in_use(results), last.records)
     if last.norms is None:
         return _pairs(results, ("after a study of scales, a chain always uses pairs",))
     longest, usual = (quantile(last.norms, level) for level in (_LONG, _MIDDLE))
@@ -279,10 +317,10 @@ def _after_norms(results: Sequence[PreStudyResult]) -> NextRound:
         f"half of the records are within {usual:.3g} of the public centre, and half within {middle:.3g} of"
         " their mean (in half-ranges)"
     )
-    return _continued(results, public, seen)
+    return _continued(results, public, seen, mean_rule)
 
 
-def _after_mean(results: Sequence[PreStudyResult]) -> NextRound:
+def _after_mean(results: Sequence[PreStudyResult], mean_rule: MeanRule) -> NextRound:
     last, norms = results[-1], _norms_of(results)
     assert last.total is not None
     middle = quantile(norms, _MIDDLE)
@@ -303,7 +341,7 @@ def _after_mean(results: Sequence[PreStudyResult]) -> NextRound:
     seen = (
         f"the last private mean is {shift:.3g} from the centre before it, and its noise has norm {noise:.2g}"
     )
-    return _continued(results, private, seen)
+    return _continued(results, private, seen, mean_rule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,20 +396,24 @@ def _about_mean(
     return _Centre(where, unit, noise, offset, missing, unit * hypot(1, noise, offset))
 
 
-def _continued(results: Sequence[PreStudyResult], centre: _Centre, seen: str) -> NextRound:
+def _continued(
+    results: Sequence[PreStudyResult], centre: _Centre, seen: str, mean_rule: MeanRule
+) -> NextRound:
     """The next round of a chain with this centre: another mean, a joint study about the centre, or pairs.
 
     The choice leaves the least noise in the last study. Noise is in units of r²/√ρ.
     """
-    of_pairs = relative_noise(ReleaseKind.PAIRS) / sqrt(_rest(results))
-    at_once = centre.relative_noise / sqrt(_rest(results))
+    of_pairs = relative_noise(ReleaseKind.PAIRS) / sqrt(rest_of(results))
+    at_once = centre.relative_noise / sqrt(rest_of(results))
     share, with_mean = min(
-        ((share, _least_noise(results, centre, share)) for share in MEAN_SHARES), key=itemgetter(1)
+        ((share, _least_noise(results, centre, share, mean_rule)) for share in mean_rule.shares),
+        key=itemgetter(1),
     )
+    after_means = f" {with_mean:.2f} after more private means," if with_mean < inf else ""
     reasons = (
         seen,
         f"the relative noise of the last study would be {at_once:.2f} with the present centre,"
-        f" {with_mean:.2f} after more private means, and {of_pairs:.2f} with pairs",
+        f"{after_means} and {of_pairs:.2f} with pairs",
     )
     if of_pairs < min(at_once, with_mean):
         return _pairs(results, (*reasons, "so the chain uses pairs of records, which need no centre"))
@@ -380,14 +422,19 @@ def _continued(results: Sequence[PreStudyResult], centre: _Centre, seen: str) ->
     return _mean(results, centre, share, reasons)
 
 
-def _least_noise(results: Sequence[PreStudyResult], centre: _Centre, share: Fraction) -> float:
-    """The least noise of a joint study after one or more further means that each take this share of ρ."""
-    last, left = results[-1], _rest(results)
+def _least_noise(
+    results: Sequence[PreStudyResult], centre: _Centre, share: Fraction, mean_rule: MeanRule
+) -> float:
+    """The least noise of a joint study after one or more further means that each take this share of ρ;
+    infinite if the rule allows no mean."""
+    if centre.clip <= mean_rule.far * centre.unit:
+        return inf
+    last, left = results[-1], rest_of(results)
     of_mean = _mean_noise(
         last.records, last.encoded_features, float(share) * last.rho_total, last.noise_draws
     )
     noises = []
-    for _ in range(MOST_MEANS - sum(each.total is not None for each in results)):
+    for _ in range(mean_rule.most - sum(each.total is not None for each in results)):
         left -= share
         if left <= 0:
             break
@@ -431,7 +478,7 @@ def _mean(
         sum_weight=0.0,
         centre=centre.where,
         scale=None,
-        pre_studies=_ids(results),
+        pre_studies=ids_of(results),
         reasons=(*reasons, f"{moved}a private mean comes next, of records clipped to {clip:.3g}"),
     )
 
@@ -443,13 +490,13 @@ def _joint(results: Sequence[PreStudyResult], centre: _Centre, reasons: tuple[st
     which = "the public centre" if centre.where is None else "the last private mean"
     return NextRound(
         release=ReleaseKind.JOINT,
-        rho_share=_rest(results),
+        rho_share=rest_of(results),
         clip_norm=clip,
         blocks={},
         sum_weight=centre.sum_weight,
         centre=centre.where,
         scale=None,
-        pre_studies=_ids(results),
+        pre_studies=ids_of(results),
         reasons=(
             *reasons,
             f"so a joint study about {which} ends the chain; records are clipped to {clip:.3g}, from the"
@@ -472,7 +519,7 @@ def _one_length(
     Args:
         near: a centre that is near the mean; None for a study of pairs, which needs no centre.
     """
-    share = _rest(results)
+    share = rest_of(results)
     release = ReleaseKind.PAIRS if near is None else ReleaseKind.JOINT
     if near is None:
         last = "a study of pairs, which needs no centre,"
@@ -487,7 +534,7 @@ def _one_length(
         sum_weight=0.0 if near is None else near.sum_weight,
         centre=None,
         scale=scale,
-        pre_studies=_ids(results),
+        pre_studies=ids_of(results),
         reasons=(
             f"{records:,} records are too few to measure norms and a mean: most of both would be noise",
             f"{last} takes the remaining {float(share):.0%}; nearly all rows are scaled to one length, so"
@@ -498,7 +545,7 @@ def _one_length(
 
 def _pairs(results: Sequence[PreStudyResult], reasons: tuple[str, ...]) -> NextRound:
     """A study of pairs. The histogram shows |y|/√2; the manifest's clip norm bounds |y|."""
-    share, (norm, _) = _rest(results), _clip_of(results, ReleaseKind.PAIRS)
+    share, (norm, _) = rest_of(results), _clip_of(results, ReleaseKind.PAIRS)
     return NextRound(
         release=ReleaseKind.PAIRS,
         rho_share=share,
@@ -506,8 +553,8 @@ def _pairs(results: Sequence[PreStudyResult], reasons: tuple[str, ...]) -> NextR
         blocks={},
         sum_weight=0.0,
         centre=None,
-        scale=_scale_in_use(results),
-        pre_studies=_ids(results),
+        scale=scale_in_use(results),
+        pre_studies=ids_of(results),
         reasons=(
             *reasons,
             f"a study of pairs takes the remaining {float(share):.0%}; differences are clipped to"
@@ -532,7 +579,7 @@ def _unit_of_norms(release: ReleaseKind) -> float:
     return _ROOT_OF_TWO if release is ReleaseKind.PAIRS else 1.0
 
 
-def _scale_in_use(results: Sequence[PreStudyResult]) -> tuple[float, ...] | None:
+def scale_in_use(results: Sequence[PreStudyResult]) -> tuple[float, ...] | None:
     """The units that a study of scales has set for all later rounds; None if there was no such study."""
     return results[-1].half_range if any(each.octaves is not None for each in results) else None
 
@@ -544,7 +591,7 @@ def _clip_of(results: Sequence[PreStudyResult], release: ReleaseKind) -> tuple[f
     noise = relative_noise(release, GOOD_CENTRE_WEIGHT)
     if last.noise_by is NoiseBy.OWNERS:
         noise *= sqrt(last.noise_draws)
-    rho = float(_rest(results)) * last.rho_total
+    rho = float(rest_of(results)) * last.rho_total
     nu = noise_over_signal(noise, last.encoded_features, rho, last.records)
     level = _TWO_MODES if has_two_modes(norms) else clip_quantile(nu)
     found = quantile(norms, level)
@@ -589,15 +636,18 @@ def _moved_centre(result: PreStudyResult, step: float) -> tuple[float, ...]:
     )
 
 
-def _rest(results: Sequence[PreStudyResult]) -> Fraction:
+def rest_of(results: Sequence[PreStudyResult]) -> Fraction:
+    """The share of ρ that these rounds have left."""
     return 1 - sum((result.rho_share for result in results), Fraction(0))
 
 
-def _ids(results: Sequence[PreStudyResult]) -> tuple[StudyId, ...]:
+def ids_of(results: Sequence[PreStudyResult]) -> tuple[StudyId, ...]:
+    """The ids of these rounds."""
     return tuple(result.study for result in results)
 
 
-def _check_chain(results: Sequence[PreStudyResult], d: int) -> None:
+def check_chain(results: Sequence[PreStudyResult], d: int) -> None:
+    """Raises UsageError `not-a-chain` unless these are results of a chain's rounds that have left budget."""
     if not results:
         raise _not_a_chain("there is none")
     seen: tuple[StudyId, ...] = ()
@@ -607,7 +657,7 @@ def _check_chain(results: Sequence[PreStudyResult], d: int) -> None:
         if result.encoded_features != d or result.names != results[0].names:
             raise _not_a_chain("the features of the results are not those of the draft")
         seen += (result.study,)
-    if _rest(results) <= 0:
+    if rest_of(results) <= 0:
         raise _not_a_chain("the rounds of these results have already spent the whole budget of the chain")
 
 

@@ -39,7 +39,7 @@ def extension_draft(
     Raises:
         PolicyError: `no-extension`, the study is masked or gives no components.
     """
-    if manifest.rules.is_masked or not manifest.release.has_components:
+    if manifest.rules.is_masked or manifest.rules.is_wide or not manifest.release.has_components:
         raise PolicyError(
             "no-extension",
             f"a {manifest.release} study cannot be extended, because its result does not add up with another",

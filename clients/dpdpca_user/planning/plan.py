@@ -9,6 +9,7 @@ from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.result.components import finite_size_factor
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.release_rules import WIDE
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements
 from dpdpca_protocol.wire.fields import real_of
 from dpdpca_user.planning.draft import with_noise_by_proxy
@@ -26,13 +27,14 @@ from dpdpca_user.planning.noise import (
 from dpdpca_user.planning.placement import Placement, placements
 from dpdpca_user.planning.rounds import rounded_down
 
-RELEASES = tuple(kind for kind in ReleaseKind if kind.has_components)
+RELEASES = tuple(kind for kind in ReleaseKind if kind.has_components and kind not in WIDE)
+"""The releases that a single study can have."""
 SECONDS_PER_CIPHERTEXT = 0.0015
 """Measured time of one encryption at 3072 bits on one core; a rough guide for other key sizes."""
 SECONDS_PER_PADDED_VALUE = 5e-8
 """Measured time of padding, hashing and sealing one value on one core."""
 
-_CHAIN_MEMBERS = ("blocks", "rho_share", "pre_studies")
+_CHAIN_MEMBERS = ("blocks", "rho_share", "pre_studies", "of", "sketch", "lift", "scores")
 
 
 @dataclass(frozen=True, slots=True)

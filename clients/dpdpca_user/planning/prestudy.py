@@ -1,4 +1,4 @@
-"""The released numbers of a pre-study, from which the data user plans the next round.
+"""The released numbers of a pre-study or a sketch, from which the data user plans the next round.
 
 These numbers are as private as the release itself: counts and sums contain noise, and edges and scales are
 public. The plan becomes part of the next manifest, which the proxy reads too. If the proxy drew the noise,
@@ -7,24 +7,30 @@ the owners drew is unknown to the proxy, and needs no second draw.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from itertools import pairwise
 from math import sqrt
 from typing import Any, Self, TypeVar
 
+import numpy as np
+
 from dpdpca_protocol.errors import CryptographicError, MessageError
 from dpdpca_protocol.layout.blocks import NORM_BINS, OCTAVES, BlockName, Values, whole_numbers
+from dpdpca_protocol.release.release import flat_scatter
+from dpdpca_protocol.result.components import Floats
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.fields import decimal_text, read_decimal
 from dpdpca_protocol.wire.identifiers import StudyId
-from dpdpca_protocol.wire.signing import FORMAT
+from dpdpca_protocol.wire.signing import FORMAT, hex_bytes
+from dpdpca_user.results.wide.sketch import SketchReading, read_sketch
 
 Read = TypeVar("Read")
 
+_SIGNED = frozenset({BlockName.SUM, BlockName.LIFTED, BlockName.GRAM})
 _DRAWS = 2
 """Draws of noise in a pre-study whose noise the proxy draws: its own, and one by the data user."""
 
@@ -81,9 +87,83 @@ class NoisySum:
         return cls(mean, float(untrusted["noise"]), float(untrusted["clip_norm"]))
 
 
+_SEED_BYTES = 32
+_ARRAYS = tuple(each.name for each in fields(SketchReading) if each.type is Floats)
+_NUMBERS = tuple(each.name for each in fields(SketchReading) if each.type is float)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedSketch:
+    """What a sketch has released, and the terms that the rounds after it repeat.
+
+    Attributes:
+        seed: of P₀.
+        clip_norm: r of records, or of differences.
+        fraction_bits: f.
+        reading: what the sketch shows, in grid units.
+    """
+
+    seed: bytes
+    clip_norm: Fraction
+    fraction_bits: int
+    reading: SketchReading
+
+    @classmethod
+    def of(
+        cls, manifest: Manifest, blocks: Mapping[BlockName, Values], figures: Figures, owners: int
+    ) -> Self:
+        """A sketch from its blocks, with figures for all draws of noise in them."""
+        assert manifest.sketch is not None
+        noisy = flat_scatter(blocks, manifest.sketch.rows)
+        reading = read_sketch(noisy, figures.law(noisy.count, owners))
+        return cls(manifest.sketch.seed, manifest.clip_norm, manifest.fraction_bits, reading)
+
+    @property
+    def records(self) -> int:
+        """N; twice the number of pairs."""
+        return self.reading.count * (2 if self.reading.of_pairs else 1)
+
+    def to_json(self) -> dict[str, Any]:
+        reading = self.reading
+        return {
+            "seed": self.seed.hex(),
+            "clip_norm": decimal_text(self.clip_norm),
+            "fraction_bits": self.fraction_bits,
+            "count": reading.count,
+            "of_pairs": reading.of_pairs,
+            "seen_count": reading.seen_count,
+            **{name: getattr(reading, name) for name in _NUMBERS},
+            **{name: getattr(reading, name).tolist() for name in _ARRAYS},
+        }
+
+    @classmethod
+    def parse(cls, untrusted: Any) -> Self:
+        """Raises KeyError, TypeError or ValueError for anything else than `to_json` writes."""
+        arrays: dict[str, Any] = {name: np.array(untrusted[name], dtype=np.float64) for name in _ARRAYS}
+        numbers: dict[str, Any] = {name: float(untrusted[name]) for name in _NUMBERS}
+        seen, shape = int(untrusted["seen_count"]), arrays["directions"].shape
+        agree = len(shape) == 2 and arrays["mean"].shape == shape[1:] and arrays["strengths"].shape == (seen,)
+        finite = all(np.isfinite(each).all() for each in (*arrays.values(), *numbers.values()))
+        if not agree or not finite or any(arrays[name].shape != shape[:1] for name in ("heights", "widths")):
+            raise ValueError("the numbers of a sketch do not match")
+        reading = SketchReading(
+            count=int(untrusted["count"]),
+            of_pairs=untrusted["of_pairs"] is True,
+            seen_count=seen,
+            **numbers,
+            **arrays,
+        )
+        return cls(
+            seed=hex_bytes(untrusted["seed"], _SEED_BYTES, "seed"),
+            clip_norm=read_decimal(untrusted["clip_norm"], "clip_norm"),
+            fraction_bits=int(untrusted["fraction_bits"]),
+            reading=reading,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class PreStudyResult:
-    """What one pre-study has released.
+    """What one pre-study, or one sketch, has released.
 
     Attributes:
         study: its id.
@@ -100,6 +180,7 @@ class PreStudyResult:
         norms, pair_norms: histograms of |u| and of |u_i − u_j|/√2, or None.
         total: the noisy sum, or None.
         octaves: for each encoded feature, a histogram of |difference|/√2; or None.
+        sketch: what a sketch has released; None for a pre-study.
     """
 
     study: StudyId
@@ -119,20 +200,35 @@ class PreStudyResult:
     pair_norms: Histogram | None
     total: NoisySum | None
     octaves: tuple[Histogram, ...] | None
+    sketch: ReleasedSketch | None = None
 
     @classmethod
     def of(cls, manifest: Manifest, blocks: Mapping[BlockName, Values], owners: int) -> Self:
-        """The result of a pre-study.
+        """The result of a pre-study or a sketch.
 
         Args:
             manifest: the study's manifest.
             blocks: as released, after `with_second_draw` if the proxy drew the noise.
             owners: how many are in the cohort; if they drew the noise, each added a part of it.
         """
-        released = {name: whole_numbers(values) for name, values in blocks.items()}
         by_proxy = manifest.noise_by is NoiseBy.PROXY
         figures = replace(manifest.figures, draws=_DRAWS) if by_proxy else manifest.figures
+        if manifest.sketch is not None:
+            sketch = ReleasedSketch.of(manifest, blocks, figures, owners)
+            return replace(cls._of_numbers(manifest, {}, figures, owners, sketch.records), sketch=sketch)
+        released = {name: whole_numbers(values) for name, values in blocks.items()}
         (records,) = released[BlockName.COUNT]
+        return cls._of_numbers(manifest, released, figures, owners, records)
+
+    @classmethod
+    def _of_numbers(
+        cls,
+        manifest: Manifest,
+        released: Mapping[BlockName, list[int]],
+        figures: Figures,
+        owners: int,
+        records: int,
+    ) -> Self:
         scale = {name: sqrt(figures.block_variance(name, owners)) for name in released}
         r, q = float(manifest.clip_norm), figures.grid
 
@@ -177,6 +273,10 @@ class PreStudyResult:
         )
 
     @property
+    def release(self) -> ReleaseKind:
+        return ReleaseKind.PRE_STUDY if self.sketch is None else ReleaseKind.SKETCH
+
+    @property
     def encoded_features(self) -> int:
         return len(self.names)
 
@@ -184,7 +284,7 @@ class PreStudyResult:
         """Plain JSON: the answer of the data user's service."""
         return {
             "format": FORMAT,
-            "release": str(ReleaseKind.PRE_STUDY),
+            "release": str(self.release),
             "study": self.study.hex(),
             "records": self.records,
             "names": list(self.names),
@@ -202,6 +302,7 @@ class PreStudyResult:
             "pair_norms": self.pair_norms.to_json() if self.pair_norms else None,
             "sum": self.total.to_json() if self.total else None,
             "octaves": None if self.octaves is None else [each.to_json() for each in self.octaves],
+            "sketch": self.sketch.to_json() if self.sketch else None,
         }
 
     @classmethod
@@ -212,7 +313,9 @@ class PreStudyResult:
             MessageError: the value is not such a result.
         """
         try:
-            if untrusted["format"] != FORMAT or untrusted["release"] != ReleaseKind.PRE_STUDY:
+            sketch = untrusted.get("sketch")  # absent from results of earlier versions
+            release = ReleaseKind.PRE_STUDY if sketch is None else ReleaseKind.SKETCH
+            if untrusted["format"] != FORMAT or untrusted["release"] != release:
                 raise ValueError("another format")
             octaves = untrusted["octaves"]
             return cls(
@@ -233,9 +336,10 @@ class PreStudyResult:
                 pair_norms=_maybe(Histogram.parse, untrusted["pair_norms"]),
                 total=_maybe(NoisySum.parse, untrusted["sum"]),
                 octaves=None if octaves is None else tuple(Histogram.parse(each) for each in octaves),
+                sketch=_maybe(ReleasedSketch.parse, sketch),
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise MessageError("malformed", "this is not the result of a pre-study") from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise MessageError("malformed", "this is not the result of a pre-study or a sketch") from error
 
 
 def _maybe(parse: Callable[[Any], Read], untrusted: Any) -> Read | None:
@@ -256,10 +360,10 @@ def check_blocks(released: Mapping[BlockName, Values], figures: Figures) -> None
         CryptographicError: a number is outside the range that the records and the noise allow.
     """
     for block in figures.blocks:
-        tail = figures.draws * block.tail
+        tail, values = figures.draws * block.tail, released[block.name]
         most = block.bound + tail
-        least = -most if block.name is BlockName.SUM else -tail
-        if not all(least <= value <= most for value in whole_numbers(released[block.name])):
+        least = -most if block.name in _SIGNED else -tail
+        if not least <= min(values) <= max(values) <= most:
             raise CryptographicError(
                 "release-implausible",
                 f"the release cannot come from honest shares: an entry of {block.name} is out of range",

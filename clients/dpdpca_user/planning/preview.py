@@ -5,18 +5,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.fields import read_choice
 from dpdpca_user.planning.advice import advice, result_advice, sample_advice
-from dpdpca_user.planning.choice import NextRound, next_round
+from dpdpca_user.planning.choice import NextRound
 from dpdpca_user.planning.foresight import chain_outlook
 from dpdpca_user.planning.lint import plain_json
 from dpdpca_user.planning.placement import placements
 from dpdpca_user.planning.plan import RELEASES, Outlook, as_release, check_enough, close_components, outlook
 from dpdpca_user.planning.prestudy import PreStudyResult
-from dpdpca_user.planning.rounds import begin_chain, check_base, encoded_features, round_draft
+from dpdpca_user.planning.rounds import begin_chain, check_base, chosen_round, encoded_features, round_draft
+from dpdpca_user.planning.wide_chain import PublishedLift, is_wide_chain, scores_round
+from dpdpca_user.planning.wide_outlook import wide_outlook
 
 Complete = Callable[[Mapping[str, Any]], Manifest]
 """Returns the manifest that a draft would become, or raises the error with which parties would refuse it."""
@@ -110,15 +113,20 @@ def forecast(
 
     Raises:
         MessageError, PolicyError: the study is not possible; `too-few-records` unless `anyway`.
+
+    A chain for many features has no `Outlook`: the advice says what it would do.
     """
     drafted = planned(base, complete)
     of_chain = is_of_chain(base)
     outlooks, said = [], advice(drafted, records, of_chain=of_chain)
-    try:
-        assumed = placements(drafted.features, drafted.scaling, spectrum)
-        outlooks.append(chain_outlook(base, complete, records, assumed, spectrum))
-    except PolicyError as error:
-        said.append(f"a chain of this draft is not possible: {error.problem}")
+    if of_chain and is_wide_chain(base, drafted.encoded_features):
+        said += wide_outlook(base, drafted, records, spectrum, anyway=anyway)
+    else:
+        try:
+            assumed = placements(drafted.features, drafted.scaling, spectrum)
+            outlooks.append(chain_outlook(base, complete, records, assumed, spectrum))
+        except PolicyError as error:
+            said.append(f"a chain of this draft is not possible: {error.problem}")
     for release in RELEASES:
         try:
             outlooks.append(outlook(complete(as_release(base, release)), records, spectrum))
@@ -176,15 +184,22 @@ def first_of_chain(base: dict[str, Any], complete: Complete, records: int, scale
 
 
 def following_round(
-    base: dict[str, Any], complete: Complete, results: Sequence[PreStudyResult], records: int | None
+    base: dict[str, Any],
+    complete: Complete,
+    results: Sequence[PreStudyResult],
+    records: int | None,
+    lift: PublishedLift | None = None,
 ) -> PlannedRound:
-    """The round that follows those whose results are given, oldest first.
+    """The round that follows those whose results are given, oldest first, and then a lift.
 
     Raises:
         MessageError, PolicyError, UsageError: as `next_round`, or the round is not possible.
     """
     check_base(base)
-    chosen = next_round(results, encoded_features(base))
+    if lift is None:
+        chosen = chosen_round(base, results, OS_RANDOMNESS)
+    else:
+        chosen = scores_round(results, encoded_features(base), lift)
     said = result_advice(results)
     if records is not None and results[-1].records != records:
         said.append(

@@ -11,22 +11,27 @@ from typing import Any
 
 import numpy as np
 
-from dpdpca_protocol.privacy.mechanisms.samplers import EXACT
+from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.records.columns import Column
+from dpdpca_protocol.records.projection import projection_of
 from dpdpca_protocol.reference import Records, run_study
 from dpdpca_protocol.release.ciphers import UNENCRYPTED
-from dpdpca_protocol.release.release import NoisyScatter
+from dpdpca_protocol.release.release import NoisyScatter, flat_scatter
 from dpdpca_protocol.result.components import Components, EncodedSpace, Floats, fit_components
+from dpdpca_protocol.result.publication import encode_components
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.terms import NoiseBy
-from dpdpca_user.planning.choice import NextRound, next_round
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_user.planning.choice import NextRound
 from dpdpca_user.planning.prestudy import PreStudyResult
-from dpdpca_user.planning.rounds import begin_chain, encoded_features, round_draft
+from dpdpca_user.planning.rounds import begin_chain, chosen_round, encoded_features, round_draft
+from dpdpca_user.planning.wide_chain import PublishedLift, scores_round
 from dpdpca_user.results.deviates import normal_deviates, uniforms
 from dpdpca_user.results.second_noise import with_second_draw
 from dpdpca_user.results.tables import rows_of_table
+from dpdpca_user.results.wide.fitted import FittedLift, fit_lift, fit_scores
 
 _FACTORS = (0.25, 0.15, 0.1, 0.06)
 _OWN_NOISE = 0.1
@@ -39,7 +44,7 @@ class Played:
 
     chosen: NextRound
     manifest: Manifest
-    result: PreStudyResult | NoisyScatter
+    result: PreStudyResult | NoisyScatter | FittedLift
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,7 @@ def play_chain(
     owners: Sequence[Records],
     randomness: Randomness,
     unknown_scales: bool = False,
+    noise: Samplers = EXACT,
 ) -> Rehearsal:
     """Rehearse a chain from its first round to its components.
 
@@ -67,8 +73,9 @@ def play_chain(
         base: the chain's draft.
         complete: makes the manifest of a draft.
         owners: the records of each owner, by column.
-        randomness: for the pairing; the noise has its own.
+        randomness: for the pairing and the seed of a sketch; the noise has its own.
         unknown_scales: begin with a study of every feature's scale.
+        noise: draws the noise of the studies.
     """
     count = sum(len(next(iter(records.values()))) for records in owners)
     played: list[Played] = []
@@ -76,26 +83,59 @@ def play_chain(
     chosen = begin_chain(base, complete, count, unknown_scales)
     while True:
         manifest = complete(round_draft(base, chosen))
-        released = play_round(manifest, owners, randomness)
+        lift = played[-1].result if played else None
+        released = play_round(manifest, owners, randomness, results, lift, noise)
         played.append(Played(chosen, manifest, released))
         if isinstance(released, NoisyScatter):
             space = EncodedSpace.of(manifest)
             fitted = fit_components(released, manifest.figures, space, owners=len(owners))
             return Rehearsal(tuple(played), fitted)
-        results.append(released)
-        chosen = next_round(results, encoded_features(base))
+        if isinstance(released, PreStudyResult):
+            results.append(released)
+            chosen = chosen_round(base, results, randomness)
+        elif chosen.is_followed:
+            components = Digest.of(encode_components(manifest.study_id, released.components))
+            lifted = PublishedLift(manifest.study_id, manifest.rho_share, manifest.columns, components)
+            chosen = scores_round(results, encoded_features(base), lifted)
+        else:
+            return Rehearsal(tuple(played), released.components)
 
 
 def play_round(
-    manifest: Manifest, owners: Sequence[Records], randomness: Randomness
-) -> PreStudyResult | NoisyScatter:
-    """The release of one study of these records, in exact integers with the study's own noise."""
-    released = run_study(manifest, owners, randomness, EXACT, UNENCRYPTED)
+    manifest: Manifest,
+    owners: Sequence[Records],
+    randomness: Randomness,
+    results: Sequence[PreStudyResult] = (),
+    lift: object = None,
+    noise: Samplers = EXACT,
+) -> PreStudyResult | NoisyScatter | FittedLift:
+    """The release of one study of these records, in exact integers.
+
+    Args:
+        manifest: of the study.
+        owners: the records of each owner, by column.
+        randomness: for the pairing, and for drawing the noise of a result again.
+        results: of the rounds before a lift or scores.
+        lift: that the scores follow.
+        noise: draws the study's own noise.
+    """
+    figures, count = manifest.figures, len(owners)
+    before = lift.components.vectors if isinstance(lift, FittedLift) and manifest.scores else None
+    projection = projection_of(manifest, before)
+    released = run_study(manifest, owners, randomness, noise, UNENCRYPTED, projection)
     if isinstance(released, NoisyScatter):
         return released
-    if manifest.noise_by is NoiseBy.PROXY:
-        released = with_second_draw(released, manifest.figures)[0]
-    return PreStudyResult.of(manifest, released, len(owners))
+    if not manifest.release.has_components:
+        if manifest.noise_by is NoiseBy.PROXY:
+            released = with_second_draw(released, figures, noise)[0]
+        return PreStudyResult.of(manifest, released, count)
+    sketch = results[-1].sketch
+    assert sketch is not None, "a sketch comes before a lift and its scores"
+    if manifest.scores is None:
+        return fit_lift(released, manifest, figures, sketch.reading, count, randomness)
+    assert isinstance(lift, FittedLift)
+    noisy = flat_scatter(released, manifest.columns)
+    return fit_scores(noisy, manifest, figures, sketch.reading, lift.reading, count, randomness)
 
 
 def made_up_records(features: Sequence[Feature], count: int, randomness: Randomness) -> dict[str, Column]:

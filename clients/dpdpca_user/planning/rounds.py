@@ -11,18 +11,28 @@ from typing import Any
 
 from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import MAX_ENCODED_FEATURES, MAX_LEVELS, MOST_WIDE, longest_norm_squared
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.terms import SuiteName
 from dpdpca_protocol.wire.fields import decimal_text, malformed, read_list, real_of
-from dpdpca_user.planning.choice import Guess, NextRound, first_round, norm_study, norms_after_scales
+from dpdpca_user.planning.choice import (
+    Guess,
+    NextRound,
+    first_round,
+    next_round,
+    norm_study,
+    norms_after_scales,
+)
 from dpdpca_user.planning.noise import usual_norm, usual_offset
-from dpdpca_user.planning.prestudy import pre_study_draws
+from dpdpca_user.planning.prestudy import PreStudyResult, pre_study_draws
+from dpdpca_user.planning.wide_chain import WideWishes, is_wide_chain, next_wide_round
 
 _REPLACED = (
     *("release", "clip_norm", "clip_cap", "sum_weight", "nonnegative"),
     *("blocks", "rho_share", "pre_studies"),
+    *("of", "sketch", "lift", "scores"),
 )
 _DIGITS = 6
 _STEP = 1e-6
@@ -49,7 +59,15 @@ def begin_chain(
     d = encoded_features(base)
     manifest = complete(round_draft(base, norm_study(d)))
     draws = pre_study_draws(manifest, manifest.max_owners)
-    first = first_round(d, records, float(manifest.figures.rho_total), _guess(manifest), scales, draws)
+    first = first_round(
+        d,
+        records,
+        float(manifest.figures.rho_total),
+        _guess(manifest),
+        scales,
+        draws,
+        with_norms=is_wide_chain(base, d),
+    )
     if BlockName.OCTAVES in first.blocks:
         complete(round_draft(base, norms_after_scales(d)))  # before the first round spends anything
     return first
@@ -90,7 +108,8 @@ def round_draft(base: Mapping[str, Any], following: NextRound) -> dict[str, Any]
         draft["blocks"] = {str(name): decimal_text(part) for name, part in following.blocks.items()}
     if following.sum_weight:
         draft["sum_weight"] = following.sum_weight
-    if following.is_last:
+    draft |= following.members
+    if following.is_last and not following.members:
         draft.setdefault("clip_share", following.clip_share)
         if following.clip_cap is not None and real_of(draft["clip_share"], "clip_share") > 0:
             draft["clip_cap"] = rounded_down(max(following.clip_cap * (1 + _STEP), following.clip_norm))
@@ -99,6 +118,30 @@ def round_draft(base: Mapping[str, Any], following: NextRound) -> dict[str, Any]
     if not following.is_last:
         draft.pop("closes_at", None)
     return draft
+
+
+def chosen_round(
+    base: Mapping[str, Any],
+    results: Sequence[PreStudyResult],
+    randomness: Randomness,
+    *,
+    in_clear: bool = False,
+) -> NextRound:
+    """The round of the chain of a base draft that follows pre-studies and a sketch.
+
+    Args:
+        base: the base draft.
+        results: the results of all rounds, oldest first, at least one.
+        randomness: for the seed of a sketch.
+        in_clear: whether the components will be published in clear.
+
+    Raises:
+        ConflictError, PolicyError, UsageError: as `next_round` and `next_wide_round`.
+    """
+    d = encoded_features(base)
+    if not is_wide_chain(base, d):
+        return next_round(results, d)
+    return next_wide_round(results, d, WideWishes.of(base, in_clear), randomness)
 
 
 def check_base(base: Mapping[str, Any], scales: bool = False) -> None:
@@ -123,6 +166,8 @@ def check_base(base: Mapping[str, Any], scales: bool = False) -> None:
             malformed(where, "a feature with lower and upper, or with levels")
     if not encoded_features(base):
         malformed("features", "a list of at least one feature, each category with its levels")
+    if is_wide_chain(base, encoded_features(base)):
+        WideWishes.of(base)
     if scales and base.get("scaling") == "common":
         raise PolicyError(
             "no-chain",

@@ -29,10 +29,10 @@ _CHOSEN = 1.25
 """Components are the directions in which the noise happens to be large, so it counts for more."""
 _SEEN = 3.0
 """Deviations of its noise above which the trace of a release says how long the clipped rows are."""
-_MOST_UNSURE = 0.5
-"""A factor with a larger relative deviation than this is not told."""
-_UNEVEN, _UNEVEN_BEND = 1.0, 3.0
-_LEAN, _LEAN_UNTIL = 0.2, 4.0
+_MOST_UNSURE = 0.4
+"""A factor with a larger relative deviation than this is not told, because noise alone may have made it."""
+_UNEVEN, _UNEVEN_BEND = 1.0, 2.0
+_LEAN, _LEAN_UNTIL = 0.1, 4.0
 _NUMBERS = ("share", "share_deviation")
 _CORRECTED = ("factor", "factor_deviation", "total_variance", "total_variance_deviation")
 _PER_COMPONENT = ("variances", "deviations", "low", "high")

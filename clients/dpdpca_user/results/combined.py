@@ -172,6 +172,12 @@ def _check(models: Sequence[Model]) -> None:
                 f"study {model.study.hex()} is masked: its release is no sum, because its mean is hidden",
                 "combine joint studies or studies of pairs",
             )
+        if manifest.rules.is_wide:
+            raise ConflictError(
+                "cannot-combine",
+                f"study {model.study.hex()} has many features: its release is no matrix that can be added up",
+                "combine joint studies or studies of pairs",
+            )
         for name in AGREEING:
             if getattr(manifest, name) != getattr(first, name):
                 raise ConflictError(

@@ -28,6 +28,7 @@ from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_user.results.correlation import CorrelationComponents, correlation_components
 from dpdpca_user.results.moments import Moments
 from dpdpca_user.results.reliability import CLIPPING_IS_NOT_SEEN, Reliability
+from dpdpca_user.results.wide.notes import no_matrix, notes
 
 MODEL_FORMAT = 1
 _MEMBERS = ("components", "metadata")
@@ -178,6 +179,8 @@ class Model:
             zipfile.BadZipFile,
         ) as error:
             raise MessageError("malformed", "this is not a model file", "fetch it again") from error
+        if (components.lifted is not None) != manifest.rules.is_wide:
+            raise MessageError("malformed", "the components are not of the kind that the manifest releases")
         if components.space.names != EncodedSpace.of(manifest).names:
             raise MessageError("malformed", "the features of the components are not those of the manifest")
         return cls(manifest.study_id, manifest, components, provenance, in_clear, reliability)
@@ -199,6 +202,11 @@ class Model:
     def is_of_pairs(self) -> bool:
         """Whether `components.count` counts pairs of records."""
         return self.manifest.rules.of_pairs
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the components come from a lift, not from a matrix of all features."""
+        return self.manifest.rules.is_wide
 
     @property
     def privacy(self) -> dict[str, Any]:
@@ -236,9 +244,10 @@ class Model:
     def correlation(self) -> CorrelationComponents | None:
         """Components of the correlation matrix, by post-processing.
 
-        None if noise alone could have produced the release, and for older files without the variances.
+        None if noise alone could have produced the release, for older files without the variances, and for
+        a study with many features, which released no variances of features.
         """
-        if self.reliability is None:
+        if self.reliability is None or self.is_wide:
             return None
         return correlation_components(self.components, self.reliability)
 
@@ -253,8 +262,11 @@ class Model:
         """What the release says about covariances, correlations and means.
 
         Raises:
-            ConflictError: `model-too-old`, the model has no reliability figures.
+            ConflictError: `model-too-old`, the model has no reliability figures; `no-correlation`, the study
+                has many features and released no matrix of them.
         """
+        if self.is_wide:
+            raise no_matrix()
         if self.reliability is None:
             raise ConflictError(
                 "model-too-old",
@@ -290,6 +302,9 @@ class Model:
             "not_included": CLIPPING_IS_NOT_SEEN
             if self.reliability is None
             else self.reliability.about_clipping,
+            "variance_kind": components.variance_kind,
+            "variance_deviations": _deviations(components),
+            "notes": list(notes(components)),
             "correlation": _correlation_facts(self.correlation),
             "total_variance": components.total_variance,
             "mean": None if components.mean is None else components.mean.tolist(),
@@ -301,6 +316,11 @@ class Model:
             "cohort": self.provenance.cohort,
             "owners": [asdict(owner) for owner in self.provenance.owners],
         }
+
+
+def _deviations(components: Components) -> list[float] | None:
+    lifted = components.lifted
+    return None if lifted is None or lifted.deviations is None else lifted.deviations.tolist()
 
 
 def _correlation_facts(found: CorrelationComponents | None) -> dict[str, Any] | None:

@@ -59,7 +59,8 @@ class Reliability:
         overlap_low, overlap_high: (k̂,) the same points of each squared cosine with the true component.
         of_unclipped: whether these points are about the records before clipping.
         total_variance_deviation: standard deviation of `Components.total_variance`.
-        variances: (d,) of the features as released, with noise: the diagonal of S̃/(N − 1).
+        variances: (d,) of the features as released, with noise: the diagonal of S̃/(N − 1). Empty for the
+            components of a lift, which has no variances of features.
         clipping: what clipping did, and variances before it; None if the release does not tell.
         of_pairs: whether differences of pairs were clipped instead of records.
     """
@@ -116,7 +117,12 @@ class Reliability:
         finite = isfinite(deviation) and all(
             np.isfinite(each).all() for each in (*points.values(), variances)
         )
-        if len(shapes) != 1 or len(next(iter(shapes))) != 1 or variances.shape != (d,) or not finite:
+        if (
+            len(shapes) != 1
+            or len(next(iter(shapes))) != 1
+            or variances.shape not in ((d,), (0,))
+            or not finite
+        ):
             raise _malformed()
         clipping = None if told is None else ClippingFigures.parse(told)
         return cls(

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from dpdpca_protocol.errors import MessageError
-from dpdpca_protocol.result.components import BELOW_THE_EDGE, Components
+from dpdpca_protocol.result.components import BELOW_THE_EDGE, LOWER_BOUND, VARIANCE, Components
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.statements import privacy_statements, result_guarantee
@@ -22,6 +22,7 @@ from dpdpca_user.results.loading_figures import CIRCLE_FEATURES, correlation_cir
 from dpdpca_user.results.model import Model, assumptions, claim
 from dpdpca_user.results.reliability import CLIPPING_IS_NOT_SEEN, Reliability
 from dpdpca_user.results.style import STYLE
+from dpdpca_user.results.wide.notes import notes
 
 _HEAT_COMPONENTS = 8
 _HEAT_FEATURES = 40
@@ -176,7 +177,7 @@ def _spectrum(components: Components, reliability: Reliability | None) -> str:
             str(index + 1),
             number(float(components.eigenvalues[index])),
             number(float(components.noise_edges[index])),
-            number(float(components.captured[index])),
+            _captured(components, index),
             *_before_clipping(reliability, index),
             number(float(components.overlaps[index])) if components.overlaps[index] > 0 else "–",
             _point(reliability, "overlap_low", index),
@@ -187,7 +188,7 @@ def _spectrum(components: Components, reliability: Reliability | None) -> str:
         for index in range(shown)
     ]
     header = (
-        *("#", "released", "noise edge", "captured variance"),
+        *("#", "released", "noise edge", _CAPTURED[components.variance_kind]),
         *(("before clipping", "5 to 95 %") if _before_clipping(reliability, 0) else ()),
         *("predicted cos²", "5 % point"),
         *("share of the best k", "5 % point", ""),
@@ -195,9 +196,7 @@ def _spectrum(components: Components, reliability: Reliability | None) -> str:
     more = components.component_count - shown
     return (
         f"<section><h3>Spectrum</h3><figure>{_drawn(scree_plot(components))}"
-        "<figcaption>Light bars: eigenvalues as released, with noise. Dark bars: the estimated variance that"
-        " each component captures. Noise alone "
-        "exceeds the edge in at most 2 of 100 releases. Components above the edge: "
+        f"<figcaption>{_bars_and_edge(components)} Components above the edge: "
         f"{components.trusted_count}; those below are {BELOW_THE_EDGE}. The predicted cos² with the true "
         "component is too high where eigenvalues are close. The variance that the first k components"
         " capture, "
@@ -206,8 +205,33 @@ def _spectrum(components: Components, reliability: Reliability | None) -> str:
         "The 5 % points come from drawing the known noise again"
         f"{_draws(reliability)}. {_clipping(reliability)}</figcaption></figure>{_table(header, rows)}"
         + (f"<p>Further components in the model file: {more}.</p>" if more else "")
+        + "".join(f"<p class='note'>{escaped(line, 400)}</p>" for line in notes(components))
         + "</section>"
     )
+
+
+_CAPTURED = {VARIANCE: "captured variance", LOWER_BOUND: "captured variance, at least"}
+
+
+def _bars_and_edge(components: Components) -> str:
+    if components.lifted is None:
+        return (
+            "Light bars: eigenvalues as released, with noise. Dark bars: the estimated variance that each"
+            " component captures. Noise alone exceeds the edge in at most 2 of 100 releases."
+        )
+    return (
+        "Bars: the variance that each component has, or a lower bound. The edge is that of the lift, as"
+        " the variance that a component needs to be above it: noise alone exceeds it in at most 1 of 100"
+        " releases."
+    )
+
+
+def _captured(components: Components, index: int) -> str:
+    lifted = components.lifted
+    captured = number(float(components.captured[index]))
+    if lifted is None or lifted.deviations is None:
+        return captured
+    return f"{captured} ± {number(float(lifted.deviations[index]))}"
 
 
 def _point(reliability: Reliability | None, name: str, index: int) -> str:
@@ -252,7 +276,7 @@ def _loadings(model: Model) -> str:
 
 
 def _bars(model: Model) -> str:
-    charts = () if model.reliability is None else loading_bars(model.moments)
+    charts = () if model.reliability is None or model.is_wide else loading_bars(model.moments)
     figures = "".join(
         f"<figure><figcaption>Component {index}</figcaption>{_drawn(chart)}</figure>"
         for index, chart in enumerate(charts, 1)
@@ -267,7 +291,7 @@ def _bars(model: Model) -> str:
 
 
 def _circle(model: Model) -> str:
-    drawing = "" if model.reliability is None else correlation_circle(model.moments)
+    drawing = "" if model.reliability is None or model.is_wide else correlation_circle(model.moments)
     if not drawing:
         return ""
     return (

@@ -13,7 +13,7 @@ from dpdpca_protocol.messages.transcript import KINDS
 from dpdpca_protocol.pads.keys import SEALED_KEY_BYTES
 from dpdpca_protocol.paillier.keys import MOST_BITS
 from dpdpca_protocol.study import ReleaseKind, StudyState
-from dpdpca_protocol.wire.http import NONCE_BYTES
+from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES, NONCE_BYTES
 from dpdpca_protocol.wire.kem import KEM_KEY_BYTES
 from dpdpca_protocol.wire.schemas import HEX_PATTERN, TIME_SCHEMA, Schema, hex_schema, object_schema
 from dpdpca_protocol.wire.signing import FORMAT
@@ -35,6 +35,14 @@ COHORT_MEMBER: Final[Schema] = object_schema({"owner": _ID, "statement": _DIGEST
 
 def _body(properties: Schema, optional: Schema | None = None) -> dict[str, Any]:
     return object_schema({"format": {"const": FORMAT}, **properties}, optional)
+
+
+_COMPONENTS = {
+    "type": "string",
+    "pattern": "^[0-9a-f]*$",
+    "minLength": 2,
+    "maxLength": COMPONENTS_LIMIT_BYTES,
+}
 
 
 def _list(items: Schema) -> dict[str, Any]:
@@ -71,7 +79,7 @@ BODIES: Final[Mapping[str, Schema]] = {
             },
             "study": _ID,
         },
-        _LOG,
+        _LOG | {"body": _COMPONENTS},
     ),
     "count-answer": _body(
         {"challenge": _DIGEST, "randomizer": _MODULUS_WIDE, "records": _COUNT, "study": _ID}, _LOG

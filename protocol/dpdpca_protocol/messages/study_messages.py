@@ -1,15 +1,25 @@
 """The other signed messages of a study. Each is an immutable value with exactly one encoding."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from dpdpca_protocol.errors import MessageError
+from dpdpca_protocol.errors import CryptographicError, IntegrityError, MessageError
 from dpdpca_protocol.messages.share import CohortMember
 from dpdpca_protocol.messages.software import Software, named_software, naming_software
+from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.study import ReleaseKind, StudyState
 from dpdpca_protocol.wire.fields import read_time, text_problem
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.kem import KemKey
+from dpdpca_protocol.wire.sealing import (
+    DATA_KEY_BYTES,
+    components_info,
+    open_at_rest,
+    open_sealed,
+    seal,
+    seal_at_rest,
+)
 from dpdpca_protocol.wire.signing import (
     FORMAT,
     LASTING_FORMATS,
@@ -340,11 +350,63 @@ class ReleaseStatement:
 
 @dataclass(frozen=True, slots=True)
 class SealedComponents:
-    """The components for the owners: one copy for each owner, sealed to the key in its share statement."""
+    """The components for the owners, sealed to the key in each owner's share statement.
+
+    Attributes:
+        study: whose components they are.
+        sealed: a copy for each owner: the components or, with `body`, the key of `body`.
+        log: the newest digest of the data user's log.
+        body: the components under a key made for this statement, so that large components are sent once
+            instead of once for each owner; or None.
+    """
 
     study: StudyId
     sealed: Mapping[PartyId, bytes]
     log: Digest | None = None
+    body: bytes | None = None
+
+    @classmethod
+    def seal_each(
+        cls, study: StudyId, plain: bytes, owners: Mapping[PartyId, bytes], log: Digest | None = None
+    ) -> Self:
+        """A copy of the components for each owner, whose `kem` is given."""
+        info = components_info(study)
+        return cls(study, {owner: seal(plain, kem, info) for owner, kem in owners.items()}, log)
+
+    @classmethod
+    def seal_once(
+        cls,
+        study: StudyId,
+        plain: bytes,
+        owners: Mapping[PartyId, bytes],
+        randomness: Randomness,
+        log: Digest | None = None,
+    ) -> Self:
+        """The components once, and their key for each owner, whose `kem` is given."""
+        key = randomness.bytes(DATA_KEY_BYTES)
+        body = seal_at_rest(plain, key, components_info(study), randomness)
+        return replace(cls.seal_each(study, key, owners, log), body=body)
+
+    def open(self, owner: PartyId, key: KemKey) -> bytes | None:
+        """The components, opened with an owner's key; None if there is no copy for this owner.
+
+        Raises:
+            CryptographicError: they were sealed to another key or for another study, or were altered.
+        """
+        if (copy := self.sealed.get(owner)) is None:
+            return None
+        info = components_info(self.study)
+        opened = open_sealed(copy, key, info)
+        if self.body is None:
+            return opened
+        try:
+            return open_at_rest(self.body, opened, info)
+        except IntegrityError as error:
+            raise CryptographicError(
+                "sealed-body-does-not-open",
+                "the published components cannot be decrypted with the key that was sealed to this owner",
+                "ask the data user",
+            ) from error
 
     def sign(self, user: IdentityKey) -> Statement:
         body = {
@@ -352,17 +414,27 @@ class SealedComponents:
             "sealed": {owner.hex(): copy.hex() for owner, copy in sorted(self.sealed.items())},
             "study": self.study.hex(),
         }
+        if self.body is not None:
+            body["body"] = self.body.hex()
         return sign_statement("components", naming_head(body, self.log), user)
 
     @classmethod
     def parse(cls, statement: Statement) -> Self:
         body = statement.body
-        check_members(body, "sealed", "study", optional=("log",))
+        check_members(body, "sealed", "study", optional=("body", "log"))
         if not isinstance(body["sealed"], dict):
             raise MessageError("malformed", "sealed must be an object whose keys are owner ids")
-        copies: dict[PartyId, bytes] = {}
-        for owner, copy in body["sealed"].items():
-            if not isinstance(copy, str):
-                raise MessageError("malformed", "a sealed copy must be in hex")
-            copies[PartyId.parse(owner)] = hex_bytes(copy, len(copy) // 2, "a sealed copy")
-        return cls(StudyId.parse(body["study"]), copies, named_head(body))
+        copies = {
+            PartyId.parse(owner): _bytes(copy, "a sealed copy") for owner, copy in body["sealed"].items()
+        }
+        once = _bytes(body["body"], "body") if "body" in body else None
+        if once == b"":
+            raise MessageError("malformed", "body must not be empty")
+        return cls(StudyId.parse(body["study"]), copies, named_head(body), once)
+
+
+def _bytes(untrusted: Any, what: str) -> bytes:
+    """Bytes of any length."""
+    if not isinstance(untrusted, str):
+        raise MessageError("malformed", f"{what} must be in hex")
+    return hex_bytes(untrusted, len(untrusted) // 2, what)

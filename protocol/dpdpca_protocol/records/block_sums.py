@@ -166,14 +166,9 @@ def new_sums(figures: Figures, projection: Projection | None = None) -> Sums:
 
 def merge_sums(sums: Sums, other: Sums) -> None:
     """Adds the sums over other records of the same study to `sums`."""
-    if (
-        (isinstance(sums, SecondMoments) and isinstance(other, SecondMoments))
-        or (isinstance(sums, BlockSums) and isinstance(other, BlockSums))
-        or (isinstance(sums, ProjectedSums) and isinstance(other, ProjectedSums))
-    ):
-        sums.merge(other)
-    else:
+    if type(sums) is not type(other):
         raise UsageError("bad-argument", "the two sums are of different kinds, so not of one study")
+    sums.merge(other)  # type: ignore[arg-type]  # both are of one kind
 
 
 def clipped_rows(figures: Figures) -> ClippedRows | None:

@@ -24,6 +24,14 @@ from dpdpca_protocol.terms.terms import EncodingTerms
 
 BELOW_THE_EDGE = "not distinguishable from noise"
 """The label of every component below its noise edge, wherever it is shown."""
+OF_THE_SPAN = "of the span"
+"""The label of a component of a lift with nearly the variance of another one: both can be told apart from the
+rest, but not from each other."""
+MIXTURE = "a mixture that the sketch did not resolve"
+"""The label of a direction of a lift that is no noise, but whose column the sketch did not find. It has
+variance, but no component belongs to it."""
+LOWER_BOUND = "lower bound"
+VARIANCE = "variance"
 
 Floats = NDArray[np.float64]
 
@@ -76,8 +84,52 @@ class EncodedSpace:
 
 
 @dataclass(frozen=True, slots=True)
+class Lifted:
+    """What only the components of a lift have, with or without scores.
+
+    Attributes:
+        trusted_count: k̂, how many leading components the sketch shows, and the lift above its noise edge.
+        above_count: how many leading directions are above the noise edge of the lift.
+        singular_values: (k,) of the lift, descending, in its integers; `Components.noise_edge` is about them.
+        deviations: (k,) standard deviations of the noise of `Components.captured`; None without scores, where
+            the variances are lower bounds.
+        of_span: (k,) whether a figure is about the span with a neighbour of nearly the same variance.
+        unseen_variance: the variance that a component may have without being found.
+    """
+
+    trusted_count: int
+    above_count: int
+    singular_values: Floats
+    deviations: Floats | None
+    of_span: NDArray[np.bool_]
+    unseen_variance: float
+
+    def label(self, index: int) -> str:
+        """The label of component `index` (from 0)."""
+        if index >= self.above_count:
+            return BELOW_THE_EDGE
+        if index >= self.trusted_count:
+            return MIXTURE
+        return OF_THE_SPAN if self.of_span[index] else ""
+
+    def leading(self, count: int) -> Self:
+        """The figures of the first `count` components."""
+        return replace(
+            self,
+            trusted_count=min(self.trusted_count, count),
+            above_count=min(self.above_count, count),
+            singular_values=self.singular_values[:count],
+            deviations=None if self.deviations is None else self.deviations[:count],
+            of_span=self.of_span[:count],
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Components:
     """Noisy principal components, best first, with quality figures for each.
+
+    The components of a lift come from no matrix of covariances. Their `eigenvalues` and `captured` are the
+    variances that their scores have, or lower bounds, and `noise_scale`·√d is the deviation of the total.
 
     Attributes:
         space: the axes. `vectors` are orthonormal in the metric of this space.
@@ -95,7 +147,9 @@ class Components:
         noise_edge: 2 s √d (1 + d^(−2/3)), the edge away from the mean's direction. s is the standard
             deviation of an entry off the diagonal (noise_scale/√2 for the Gaussian mechanism).
         total_variance: tr S̃/(N − 1). This estimate is unbiased and may be negative if noise dominates.
-        mean: (d,) private mean in original units (joint release), or None.
+        mean: (d,) private mean in original units (joint release), or None. With scores, only its part along
+            the components is known, and the rest is that of the public centre.
+        lifted: what only the components of a lift have; None for those of a full matrix.
     """
 
     space: EncodedSpace
@@ -110,6 +164,7 @@ class Components:
     noise_edge: float
     total_variance: float
     mean: Floats | None
+    lifted: Lifted | None = None
 
     @property
     def component_count(self) -> int:
@@ -118,6 +173,8 @@ class Components:
     @property
     def trusted_count(self) -> int:
         """k̂: the number of leading components above their noise edge."""
+        if self.lifted is not None:
+            return self.lifted.trusted_count
         below = np.flatnonzero(self.eigenvalues <= self.noise_edges)
         return int(below[0]) if len(below) else self.component_count
 
@@ -129,11 +186,19 @@ class Components:
     def leading(self, count: int) -> Self:
         """The first `count` components; `count` is at least 1."""
         per_component = ("vectors", "eigenvalues", "noise_edges", "captured", "signals", "overlaps")
-        return replace(self, **{name: getattr(self, name)[:count] for name in per_component})
+        cut: dict[str, Any] = {name: getattr(self, name)[:count] for name in per_component}
+        return replace(self, lifted=self.lifted.leading(count) if self.lifted else None, **cut)
+
+    @property
+    def variance_kind(self) -> str:
+        """What `captured` are: estimates of variances, or lower bounds."""
+        return LOWER_BOUND if self.lifted is not None and self.lifted.deviations is None else VARIANCE
 
     def label(self, index: int) -> str:
         """The label of component `index` (from 0)."""
-        return "" if index < self.trusted_count else BELOW_THE_EDGE
+        if self.lifted is None:
+            return "" if index < self.trusted_count else BELOW_THE_EDGE
+        return self.lifted.label(index)
 
     def captured_share(self, k: int) -> tuple[float, bool]:
         """The fraction of the variance of the best k components that the released k capture.
@@ -147,9 +212,10 @@ class Components:
             signals, captured = float(self.signals[:trusted].sum()), float(self.captured[:trusted].sum())
             spread = self.noise_scale * len(self.space.names) ** 0.5
             unexplained = max(self.total_variance + 2 * spread - signals, 0.0)
-            signals += min((k - trusted) * float(self.noise_edges.max()) / 2, unexplained)
+            unseen = self.lifted.unseen_variance if self.lifted else float(self.noise_edges.max()) / 2
+            signals += min((k - trusted) * unseen, unexplained)
         share = captured / signals if signals > 0 else 0.0
-        return min(max(share, 0.0), 1.0), k <= trusted
+        return min(max(share, 0.0), 1.0), k <= trusted and self.variance_kind == VARIANCE
 
     def scores(self, rows: Floats) -> Floats:
         """(n, d) rows in original units → (n, k) coordinates on the components, in the metric's units."""
@@ -278,7 +344,7 @@ def check_scatter(noisy: NoisyScatter, figures: Figures, owners: int | None = No
             entry is above the geometric mean of its diagonal entries, or what clipping did is below zero or
             above what all rows allow, each by more than the noise's tail.
     """
-    bound = noisy.count * figures.record_bound / (2 if noisy.of_pairs else 1)
+    bound = noisy.count * figures.summed_bound / (2 if noisy.of_pairs else 1)
     d = len(noisy.scaled_scatter)
     if not 1 <= noisy.count <= figures.most_counted:
         raise _implausible(

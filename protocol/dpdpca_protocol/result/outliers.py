@@ -95,7 +95,8 @@ class OutlierScores:
 
     def spe_limit(self, confidence: float) -> float | None:
         """What SPE of a new record exceeds with probability 1 − confidence; None if the publication contains
-        too few components to tell.
+        too few components to tell, or the components are those of a lift: it says nothing about the
+        variance outside them.
 
         Source: Box's approximation g·χ²(h) with g = θ₂/θ₁ and h = θ₁²/θ₂, where θ₁ and θ₂ are the sums of
             the residual eigenvalues and of their squares. θ₁ is the total less what the components capture.
@@ -104,7 +105,7 @@ class OutlierScores:
         from scipy.stats import chi2
 
         d, k = len(self.components.space.names), self.k
-        if self.components.component_count < d or k == d:
+        if self.components.component_count < d or k == d or self.components.lifted is not None:
             return None
         first = self._residual_variance
         if first <= 0:
@@ -129,7 +130,9 @@ class OutlierScores:
                 " true one. T² allows for this on average. SPE contains what is missing."
             )
         residual, noise = self._residual_variance, self.components.noise_scale * sqrt(d)
-        if self.k < d and noise > _UNSURE * residual:
+        if self.components.lifted is not None:
+            said.append("A lift shows no variance outside its components, so there is no limit for SPE.")
+        elif self.k < d and noise > _UNSURE * residual:
             said.append(
                 "The noise moves the variance outside the components by more than a tenth, so the limit of"
                 " SPE is only a rough guide."

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from dpdpca_protocol.errors import MessageError
-from dpdpca_protocol.result.components import Components, EncodedSpace, Floats
+from dpdpca_protocol.result.components import Components, EncodedSpace, Floats, Lifted
+from dpdpca_protocol.wire import fields
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.signing import FORMAT, check_members, hex_bytes
@@ -36,6 +37,8 @@ def encode_components(study: StudyId, components: Components) -> bytes:
     body |= {name: _hex(np.array([getattr(components, name)])) for name in _NUMBERS}
     if components.mean is not None:
         body["mean"] = _hex(components.mean)
+    if components.lifted is not None:
+        body["lifted"] = _lifted_body(components.lifted)
     return canonical_json(body)
 
 
@@ -52,7 +55,7 @@ def parse_components(untrusted: bytes, study: StudyId) -> Components:
         *("centre", "common", "count", "half_range", "names", "study", "vectors"),
         *_PER_COMPONENT,
         *_NUMBERS,
-        *(("mean",) if "mean" in body else ()),
+        *(name for name in ("mean", "lifted") if name in body),
     )
     if StudyId.parse(body["study"]) != study:
         raise MessageError("malformed", "these components belong to another study")
@@ -82,8 +85,40 @@ def parse_components(untrusted: bytes, study: StudyId) -> Components:
         count=_positive(body, "count"),
         vectors=_floats(body, "vectors", k * d).reshape(k, d),
         mean=_floats(body, "mean", d) if "mean" in body else None,
+        lifted=_read_lifted(body["lifted"], k) if "lifted" in body else None,
         **arrays,
         **numbers,
+    )
+
+
+def _lifted_body(lifted: Lifted) -> dict[str, str]:
+    """Every number has a fixed length: the proxy sees the size of what is sealed."""
+    body = {
+        "above_count": _hex(np.array([lifted.above_count])),
+        "of_span": _hex(lifted.of_span.astype(np.float64)),
+        "singular_values": _hex(lifted.singular_values),
+        "trusted_count": _hex(np.array([lifted.trusted_count])),
+        "unseen_variance": _hex(np.array([lifted.unseen_variance])),
+    }
+    if lifted.deviations is not None:
+        body["deviations"] = _hex(lifted.deviations)
+    return body
+
+
+def _read_lifted(untrusted: Any, k: int) -> Lifted:
+    needed = ("above_count", "of_span", "singular_values", "trusted_count", "unseen_variance")
+    fields.check_members(untrusted, "lifted", needed, ("deviations",))
+    of_span = _floats(untrusted, "of_span", k)
+    trusted, above = (float(_floats(untrusted, name, 1)[0]) for name in ("trusted_count", "above_count"))
+    if not np.isin(of_span, (0.0, 1.0)).all() or trusted % 1 or above % 1 or not 0 <= trusted <= above <= k:
+        raise MessageError("malformed", "the counts or marks of lifted components are out of range")
+    return Lifted(
+        trusted_count=int(trusted),
+        above_count=int(above),
+        singular_values=_floats(untrusted, "singular_values", k),
+        deviations=_floats(untrusted, "deviations", k) if "deviations" in untrusted else None,
+        of_span=of_span > 0,
+        unseen_variance=float(_floats(untrusted, "unseen_variance", 1)[0]),
     )
 
 

@@ -135,6 +135,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "no-answer": ProblemKind(503, "the proxy does not answer in time", "try again later"),
     "no-chain": ProblemKind(403, "the draft cannot be the base of a chain", _CORRECT_DRAFT),
     "no-components": ProblemKind(409, "this kind of round gives no components", "read its result"),
+    "no-correlation": ProblemKind(
+        409, "the study released no matrix of features", "use the components and their variances"
+    ),
     "no-count": ProblemKind(409, "this study has no count challenge", "read the study's state"),
     "no-mean": ProblemKind(409, "the release has no mean", "use a joint study"),
     "no-such-chunk": ProblemKind(
@@ -143,6 +146,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "no-tls": ProblemKind(401, "the proxy does not use TLS at its address", "check the port"),
     "noise-already-drawn": ProblemKind(
         409, "the noise was drawn, so the study can no longer be cancelled", "wait for the release"
+    ),
+    "nothing-in-the-sketch": ProblemKind(
+        409, "the sketch shows no component, so a lift would release noise", "use more records or a larger ε"
     ),
     "not-a-level": ProblemKind(422, "a value cannot be a level of its feature", "use the manifest's levels"),
     "not-a-number": ProblemKind(422, "a value is not a number", "send numbers"),
@@ -266,6 +272,11 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         401, "the enrolment statement is for another proxy", "fetch this proxy's card and enrol again"
     ),
     "wrong-role": ProblemKind(403, "this route is for another role", "use a party with that role"),
+    "wrong-round": ProblemKind(
+        403,
+        "the study does not fit the earlier rounds of its chain",
+        "start the chain again",
+    ),
     "wrong-state": ProblemKind(
         409, "the study's state does not allow this request", "read the study's state"
     ),

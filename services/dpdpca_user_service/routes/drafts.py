@@ -36,9 +36,7 @@ SpectrumQuery = Annotated[
 ]
 PreStudiesQuery = Annotated[
     list[Annotated[str, Query(pattern="^[0-9a-f]{32}([0-9a-f]{32})?$")]],
-    Query(
-        alias="from", max_length=MAX_ROUNDS, description="Choose the round that follows these pre-studies."
-    ),
+    Query(alias="from", max_length=MAX_ROUNDS, description="Choose the round that follows these rounds."),
 ]
 
 router = APIRouter(prefix="/v1", tags=["drafts"])
@@ -77,7 +75,15 @@ async def lint(request: Request, records: RecordsQuery = None) -> Response:
     summary="Forecast noise and cost of a draft for every kind of release, or plan a chain's next round",
     **operation(
         PlanBody,
-        [*DRAFT, "has-components", "no-chain", "not-found", "not-ready", "too-few-records"],
+        [
+            *DRAFT,
+            "has-components",
+            "no-chain",
+            "not-found",
+            "not-ready",
+            "nothing-in-the-sketch",
+            "too-few-records",
+        ],
         described="A forecast for every kind of release, or the planned round if begin or from is given.",
         body=BASE_BODY,
         body_described=DRAFT_DESCRIBED,

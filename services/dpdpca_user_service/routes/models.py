@@ -99,7 +99,9 @@ async def _moments(
 
 def _moments_operation(body: type[Any], described: str, *problems: str) -> dict[str, Any]:
     formats = {**json_body(body), **binary(ARROW_MEDIA_TYPE)}
-    return operation(formats, [*MODEL, "model-too-old", "too-large", *problems], described=described)
+    return operation(
+        formats, [*MODEL, "model-too-old", "no-correlation", "too-large", *problems], described=described
+    )
 
 
 @router.get(

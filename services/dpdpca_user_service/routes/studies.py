@@ -58,7 +58,7 @@ router = APIRouter(prefix="/v1/studies", tags=["studies"])
     summary="Create a study from a draft (TOML or JSON)",
     **operation(
         CreatedStudyBody,
-        FOR_A_PROXY,
+        [*FOR_A_PROXY, "wrong-round"],
         status=202,
         described="The draft was accepted; its key is being made.",
         body=DRAFT_BODY,

@@ -9,6 +9,7 @@ from rule_texts import rule_for
 from dpdpca_owner.approving import approve_inbox
 from dpdpca_owner.declining import decline
 from dpdpca_owner.policy import DEFAULT_POLICY, parse_policy
+from dpdpca_owner.rules import RELEASES
 from dpdpca_runtime.words import fingerprint_words
 
 RULES, ADD, REMOVE = "/policy/rules", "/policy/rules/add", "/policy/rules/remove"
@@ -72,7 +73,8 @@ def test_a_rule_is_shown_with_its_effect_then_saved_and_then_approves(at: PageSc
     assert at.send(ADD, form_in(at, shown.text, ADD)).status_code == 303
     assert text_of(at).startswith(before.rstrip())
     (rule,) = parse_policy(text_of(at)).rules
-    assert (rule.name, rule.source, rule.releases) == ("weekly", "patients", ("joint", "pairs", "pre-study"))
+    assert (rule.name, rule.source, rule.releases) == ("weekly", "patients", RELEASES)
+    assert "masked" not in rule.releases
     assert len(at.woken) == 1
     assert "weekly" in words_of(at.show("/policy"))
     assert approved(at) == ["weekly"]

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,12 @@ def test_sites_are_matched_by_name_and_never_by_position(
     location = write(tmp_path / "c", GENOTYPES, SITES)
     assert same(read(location, SITES[4], SITES[1]), GENOTYPES[:, [4, 1]])
     for other in ("1:100:A:T", "1:101:A:G", "2:100:A:G", "chr1:100:A:G"):
-        assert refused(location, other).slug == "missing-column"
+        error = refused(location, SITES[1], other)
+        assert error.slug == "missing-column"
+        assert other in str(error)
+        assert "rename" not in str(error), "a similar name is another site"
+    assert "--output-chr chrM" in str(refused(location, "chr1:100:A:G"))
+    assert "--output-chr MT" in str(refused(location, SITES[5].removeprefix("chr")))
 
 
 def test_dosages_of_pgen_files(tmp_path: Path) -> None:
@@ -143,15 +149,20 @@ def test_a_site_that_occurs_twice_is_refused(tmp_path: Path) -> None:
     assert refused(location, other_way(SITES[0]), flip=True).slug == "duplicated-column"
 
 
-def test_the_ledger_knows_flipped_records_again(tmp_path: Path, make_manifest: MakeManifest) -> None:
-    """And the owner is told what is flipped."""
+@pytest.mark.parametrize(
+    ("write", "more"), [(write_bed, 0), (partial(write_pgen, dosages=True), 0.25)], ids=["calls", "dosages"]
+)
+def test_the_ledger_knows_flipped_records_again(
+    tmp_path: Path, make_manifest: MakeManifest, write: Callable[..., DataLocation], more: float
+) -> None:
+    """Calls and dosages. And the owner is told what is flipped."""
 
     def share(*sites: str) -> Any:
         features = [{"name": site, "lower": 0, "upper": 2} for site in sites]
         manifest = make_manifest(features=features, clip_norm=1, missing="midpoint", max_records=100)
         return read_contribution(DataLocation(location.data, reading=Reading(flip=True)), manifest, bytes(32))
 
-    location = write_bed(tmp_path / "c", GENOTYPES, SITES)
+    location = write(tmp_path / "c", GENOTYPES + more * (GENOTYPES < 2), SITES)
     plain, flipped = share(SITES[0], SITES[1]), share(other_way(SITES[0]), SITES[1])
     assert flipped.content == plain.content
     assert flipped.sums.to_bytes() != plain.sums.to_bytes()

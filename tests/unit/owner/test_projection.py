@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from genotype_files import SITES, write_bed, write_csv
 from owner_scene import MakeScene, Scene
 
 from dpdpca_owner import actions
@@ -206,3 +207,17 @@ def test_a_projection_that_fails_leaves_the_old_file_alone(scene: Scene, tmp_pat
     assert out.read_text(encoding="utf-8") == "old"
     assert not list(tmp_path.glob(".*.part"))
     assert not (tmp_path / "scores.xls").exists()
+
+
+def test_genotypes_are_projected_as_from_a_text_file(make_scene: MakeScene, tmp_path: Path) -> None:
+    genotypes = np.array([[0, 1, 2.0], [1, 2, 0], [2, np.nan, 0], [0, 0, 1]])
+    asked = [{"name": name, "lower": 0, "upper": 2} for name in SITES[:2]]
+    scene, found = make_scene(features=asked, missing="midpoint"), []
+    publish(scene)
+    for write in (write_csv, write_bed):
+        out = tmp_path / "scores.parquet"
+        location = write(tmp_path / "cohort", genotypes, SITES[:3])
+        actions.transform(scene.desk, scene.address, location, out)
+        found.append(pyarrow.parquet.read_table(out))
+    assert found[0].equals(found[1])
+    assert found[0].num_rows == 4

@@ -11,7 +11,7 @@ import scipy.sparse
 from genotype_files import SITES, write_npy, write_npz, write_sparse
 from numpy.typing import NDArray
 
-from dpdpca_owner.records import npy_arrays, sparse
+from dpdpca_owner.records import sparse
 from dpdpca_owner.records.open import open_source, read_batches
 from dpdpca_owner.records.source import DataLocation, Reading
 from dpdpca_protocol.errors import DpdpcaError, InputError, UnavailableError
@@ -184,7 +184,7 @@ def test_what_does_not_fit_on_the_disk_is_not_unpacked(
     class Full:
         free = 8
 
-    monkeypatch.setattr(npy_arrays.shutil, "disk_usage", lambda _: Full)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Full)
     path = tmp_path / "x.npz"
     if write == "sparse":
         save(path, members("csc"))

@@ -12,6 +12,7 @@ from sqlalchemy import text
 from starlette.testclient import TestClient
 
 from dpdpca_protocol.messages.share import Decline
+from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy import app
 from dpdpca_proxy.page import overview, words
@@ -303,3 +304,7 @@ def test_time_left_has_its_two_largest_units(left: dict[str, int], shown: str) -
 )
 def test_sizes_have_a_unit(count: int, shown: str) -> None:
     assert words.size(count) == shown
+
+
+def test_every_kind_of_release_has_words() -> None:
+    assert set(words.RELEASES) == set(ReleaseKind)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cohorts import cohort_of
+from cohorts import cohort_of, of_one_owner
 from streamed import encrypted
 from study_parties import PADS_SECRET, MakeManifest
 
@@ -18,13 +18,10 @@ from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.privacy.mechanisms import Gaussian
 from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
-from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release.suite import Cohort, CohortShare
+from dpdpca_protocol.release.suite import Cohort
 from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.signed_manifest import suite_of
-from dpdpca_protocol.wire.identifiers import Digest, PartyId
-from dpdpca_protocol.wire.salts import unsalted
+from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_user_service import work
 from dpdpca_user_service.work import open_pre_study, open_release
 
@@ -98,14 +95,6 @@ def noised_by(monkeypatch: pytest.MonkeyPatch, drawn: int) -> None:
     """Every draw of the data user's own is this number."""
     fixed = Samplers(gaussian=lambda variance, count, bound: [drawn] * count)
     monkeypatch.setattr(work, "own_samplers", lambda secret, chunks: fixed)
-
-
-def of_one_owner(manifest: Manifest, values: list[int]) -> tuple[list[bytes], Cohort]:
-    suite, owner = suite_of(manifest), PartyId.of(b"owner")
-    begun = suite.begin(owner, 1, OS_RANDOMNESS)
-    chunk = suite.chunk_maker(begun.secrets, OS_RANDOMNESS)(0, values)(lambda count: None)
-    cohort = Cohort((CohortShare(owner, 1, begun.pad),), Digest.of(b"cohort"))
-    return [unsalted(chunk)], cohort
 
 
 def test_noise_by_owners_gets_no_second_draw(

@@ -12,7 +12,7 @@ import numpy as np
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.result.components import Floats, finite_size_factor
-from dpdpca_user.results.wide.sketch import SketchReading, check_seen
+from dpdpca_user.results.wide.sketch import SketchReading, bulk_end, check_seen
 
 _LEAST_KEPT = 0.1
 _LEAST_HEIGHT = 0.75
@@ -73,8 +73,8 @@ class Budget:
         rho_full: ρ of a full matrix in its place, which also gets what the scores would have spent.
         draws: variance of all noise that the result contains, in units of one draw: 1, or 2 with a second
             draw for a result in clear; if owners draw, the size of the cohort divided by the assured shares.
-        length: the bound K on a squared row, divided by its mean about the rows' mean; 1 if all rows have the
-            length of the clip norm and the centre is the mean.
+        length: the bound K on a squared row, divided by the mean square of rows about their mean; 1 if all
+            rows have the length of the clip norm, and the centre is the mean.
     """
 
     features: int
@@ -86,10 +86,13 @@ class Budget:
     length: float = 1.0
 
 
-def length_of(reading: SketchReading, record_bound: int) -> float:
-    """`Budget.length`, from K ≥ Σz² of each record or difference and the total variance of the sketch."""
-    mean_square = reading.total_variance * (2 if reading.of_pairs else 1)
-    return max(record_bound / mean_square, 1.0)
+def length_of(reading: SketchReading) -> float:
+    """`Budget.length`: the mean square of rows about the centre, divided by that about their mean.
+
+    The bound itself is no measure of it, since a sketch cuts the rows that it stretches, and its trace is up
+    to a fifth too small. Both mean squares are cut alike.
+    """
+    return 1 + reading.count * reading.mean_square / reading.trace
 
 
 def lift_share(seen: Visibility, columns: int, budget: Budget) -> float:
@@ -143,11 +146,13 @@ class Choice:
         ]
         if not self.is_lift:
             return (*said, "so a full matrix comes next")
-        said.append("so a lift comes next" if self.is_possible else "the features are too many for a full matrix")
+        said.append(
+            "so a lift comes next" if self.is_possible else "the features are too many for a full matrix"
+        )
         if self.columns < self.asked:
             said.append(
-                f"{self.columns} columns are lifted instead of {self.asked}, because more would only share out"
-                " the same budget among weaker components"
+                f"{self.columns} columns are lifted instead of {self.asked}, because more would only"
+                " share out the same budget among weaker components"
             )
         return tuple(said)
 
@@ -188,9 +193,7 @@ def records_needed(share: float, columns: int, budget: Budget) -> int:
     return ceil(sqrt(factor * budget.features * columns / (budget.rho_lift * share)))
 
 
-def forecast_visibility(
-    spectrum: Sequence[float], d: int, rows: int, noise_energy: float
-) -> Visibility:
+def forecast_visibility(spectrum: Sequence[float], d: int, rows: int, noise_energy: float) -> Visibility:
     """What a sketch would show of components with these shares.
 
     Args:
@@ -208,7 +211,8 @@ def forecast_visibility(
     while True:
         mixed = (float((shares[seen:] ** 2).sum()) + rest) / rows
         half_width = 2 * sqrt(mixed + noise_energy)
-        edge = half_width * finite_size_factor(rows)
+        bulk = max(1 - float(shares[:seen].sum()), 0.0) / rows
+        edge = bulk_end(bulk, half_width, noise_energy) * finite_size_factor(rows)
         heights = shares + half_width**2 / 4 / shares
         above = int(np.argmin(np.append((heights > edge) & (shares > half_width / 2), False)))
         if above <= seen:

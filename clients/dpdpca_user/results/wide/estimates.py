@@ -12,19 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.result.components import BELOW_THE_EDGE, Floats
+from dpdpca_protocol.result.components import (
+    BELOW_THE_EDGE,
+    LOWER_BOUND,
+    MIXTURE,
+    OF_THE_SPAN,
+    VARIANCE,
+    Floats,
+)
 from dpdpca_user.results.wide.choice import Visibility
 from dpdpca_user.results.wide.lift import LiftReading
 from dpdpca_user.results.wide.scores import ScoresReading
 from dpdpca_user.results.wide.sketch import SketchReading
-
-LOWER_BOUND = "lower bound"
-VARIANCE = "variance"
-OF_THE_SPAN = "of the span"
-"""The label of an overlap whose component has nearly the variance of another one."""
-MIXTURE = "a mixture that the sketch did not resolve"
-"""The label of a direction that is no noise, but whose column the sketch did not find. It has variance, but
-no component belongs to it."""
 
 _CLOSE = 0.8
 
@@ -132,8 +131,8 @@ def wide_components(
         lift: what the lift shows.
         scores: of exactly the directions of `lift`; None if the chain has no scores.
 
-    Source: a turn E of directions with squared cosines c has the squared cosines (Σᵢ Eⱼᵢ²√cᵢ)². A lift without
-        noise has the overlaps of `Visibility` with the true components, and both are multiplied.
+    Source: a turn E of directions with squared cosines c has the squared cosines (Σᵢ Eⱼᵢ²√cᵢ)². A lift
+        without noise has the overlaps of `Visibility` with the true components, and both are multiplied.
     """
     vectors, k = lift.vectors, len(lift.vectors)
     trusted = min(lift.trusted_count, seen.seen_count)

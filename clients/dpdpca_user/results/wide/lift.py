@@ -8,6 +8,7 @@ features, so memory is about three times that of L.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import log, sqrt
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,8 @@ from dpdpca_protocol.result.components import Floats, settle_signs
 FALSE_ALARM = 0.01
 """How often noise alone passes the edge, at most."""
 GRAM_NOT_POSITIVE = (
-    "The sums of products of the lifted numbers are not positive definite, so this release gives no variances."
-    " Its components do not depend on them."
+    "The sums of products of the lifted numbers are not positive definite, so this release gives no"
+    " variances. Its components do not depend on them."
 )
 
 _BLOCK = 2**20
@@ -50,12 +51,19 @@ class LiftReading:
     overlaps: Floats
     lower_bounds: Floats | None
 
+    @classmethod
+    def of_directions(cls, vectors: Floats, singular_values: Floats, noise_scale: float) -> Self:
+        """A reading again from its directions and singular values, without lower bounds."""
+        d = vectors.shape[1]
+        signals, overlaps = _without_noise(singular_values, d, len(vectors), noise_scale)
+        return cls(vectors, singular_values, noise_scale, signals, overlaps, None)
+
     @property
     def edge(self) -> float:
         """t(√d + √k + √(2 ln 100)): noise alone passes it in at most one of 100 releases.
 
-        Source: the mean of the largest singular value is at most t(√d + √k), and a normal deviate's tail bounds
-            what it exceeds its mean by.
+        Source: the mean of the largest singular value is at most t(√d + √k), and a normal deviate's tail
+            bounds what it exceeds its mean by.
         """
         k, d = self.vectors.shape
         return self.noise_scale * (sqrt(d) + sqrt(k) + sqrt(-2 * log(FALSE_ALARM)))
@@ -100,7 +108,9 @@ def read_lift(values: Values, gram: Values, noise_scale: float) -> LiftReading:
     """
     d, k = values.shape
     if not 1 <= k <= d or gram.shape != (k, k):
-        raise UsageError("wrong-shape", f"a lift of {d} × {k} values does not fit sums of products {gram.shape}")
+        raise UsageError(
+            "wrong-shape", f"a lift of {d} × {k} values does not fit sums of products {gram.shape}"
+        )
     squares, right = np.linalg.eigh(_product(values))
     order = np.argsort(squares, kind="stable")[::-1]
     singular = np.sqrt(np.maximum(squares[order], 0))
@@ -163,8 +173,8 @@ def _left(values: Values, right: Floats) -> Floats:
 
 
 def _orthonormal(vectors: Floats) -> Floats:
-    """The nearest orthonormal rows to rows that are nearly orthonormal. A product of squares loses half of the
-    digits where singular values differ much, and this gets them back."""
+    """The nearest orthonormal rows to rows that are nearly orthonormal. A product of squares loses half of
+    the digits where singular values differ much, and this gets them back."""
     squares, turn = np.linalg.eigh(vectors @ vectors.T)
     nearest: Floats = (turn / np.sqrt(squares)) @ turn.T
     for start in range(0, vectors.shape[1], _BLOCK // len(vectors) + 1):

@@ -100,7 +100,9 @@ def redraw(
         shares[index] = np.cumsum(np.einsum("ij,ij->j", turn, held @ turn))[:trusted] / best
         overlaps[index] = np.diag(found @ turn)[:trusted] ** 2 * within
     overlap_low, overlap_high = np.percentile(overlaps, [_TAIL, 100 - _TAIL], axis=0)
-    share_low, share_high = np.percentile(shares, [_TAIL, 100 - _TAIL], axis=0) if known else (nothing, nothing)
+    share_low, share_high = (
+        np.percentile(shares, [_TAIL, 100 - _TAIL], axis=0) if known else (nothing, nothing)
+    )
     return Intervals(share_low, np.minimum(share_high, 1.0), overlap_low, overlap_high)
 
 

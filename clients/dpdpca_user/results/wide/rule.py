@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt, sqrt
+from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,8 +76,8 @@ def lift_rule(reading: SketchReading, columns: int) -> LiftRule:
     if not largest < MOST_ENTRY:
         raise PolicyError(
             "manifest-refused",
-            f"the records vary so little that an entry of the lift's matrix would be {largest:.3g}, but entries"
-            f" are below {MOST_ENTRY:.3g}",
+            f"the records vary so little that an entry of the lift's matrix would be {largest:.3g}, but"
+            f" entries are below {MOST_ENTRY:.3g}",
             "use more fraction bits, or narrower bounds for the features",
         )
     matrix = real.astype(np.int64)
@@ -86,8 +87,7 @@ def lift_rule(reading: SketchReading, columns: int) -> LiftRule:
 def _offset(matrix: NDArray[np.int64], reading: SketchReading) -> tuple[int, ...]:
     if reading.of_pairs:
         return (0,) * len(matrix)
-    sums = [Fraction(entry) for entry in reading.mean.tolist()]
-    return tuple(round(-sum(map(lambda c, v: c * v, row, sums), Fraction(0))) for row in matrix.tolist())
+    return tuple(round(Fraction(-sum(map(mul, row, reading.sums)), reading.count)) for row in matrix.tolist())
 
 
 def check_reach(squared_norms: Sequence[int], offset: Sequence[int], record_bound: int) -> None:
@@ -106,8 +106,8 @@ def check_reach(squared_norms: Sequence[int], offset: Sequence[int], record_boun
     if room <= 0 or most >= room**2:
         raise PolicyError(
             "manifest-refused",
-            f"a number of a record could reach {isqrt(most) + MOST_REACH - room:.4g} in this lift, but numbers"
-            f" must be below {MOST_REACH:.4g}",
+            f"a number of a record could reach {isqrt(most) + MOST_REACH - room:.4g} in this lift, but"
+            f" numbers must be below {MOST_REACH:.4g}",
             "use fewer fraction bits, or make the sketch again with more rows",
         )
 

@@ -20,8 +20,8 @@ class ScoresReading:
 
     Attributes:
         count: N, or the number of pairs.
-        variances: (k,) of the turned directions, descending where they were turned; may be below 0 where noise
-            dominates.
+        variances: (k,) of the turned directions, descending where they were turned; may be below 0 where
+            noise dominates.
         deviations: (k,) standard deviations of the noise in them; for pairs, of their choice too.
         rotation: (k, k) orthonormal rows; `LiftReading.turned` applies them. Only directions above the noise
             edge of the lift are turned, among themselves.
@@ -48,16 +48,18 @@ def read_scores(noisy: NoisyScatter, law: NoiseLaw, trusted: int) -> ScoresReadi
     Raises:
         UsageError: the sums have another length than the matrix, or k̂ is above k.
 
-    Source: a turn of all k directions would sort noise: the largest of several noisy variances is too high, and
-        directions of pure noise would come before weak components. So those below the edge keep their place and
-        their own unbiased variance. The deviations are those of w·H·w for noise H, and of −2(w·μ)(w·e)
-        for the noise e of the mean. The choice of n pairs moves a variance λ by λ/√n.
+    Source: a turn of all k directions would sort noise: the largest of several noisy variances is too high,
+        and directions of pure noise would come before weak components. So those below the edge keep their
+        place and their own unbiased variance. The deviations are those of w·H·w for noise H, and of
+        −2(w·μ)(w·e) for the noise e of the mean. The choice of n pairs moves a variance λ by λ/√n.
     Tested: tests/unit/user/test_wide_lift.py.
     """
     scatter = scatter_matrix(noisy)
     k = len(scatter)
     if trusted > k or (noisy.sum is not None and len(noisy.sum) != k):
-        raise UsageError("wrong-shape", f"scores of {k} columns do not fit their sums or {trusted} components")
+        raise UsageError(
+            "wrong-shape", f"scores of {k} columns do not fit their sums or {trusted} components"
+        )
     factor = 2 if noisy.of_pairs else 1
     rotation = np.eye(k)
     if trusted:

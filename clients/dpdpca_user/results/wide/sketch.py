@@ -3,7 +3,8 @@
 A sketch is the scatter of y = P₀z, m numbers for each record, with noise. It costs no budget to read. Besides
 the noise, every direction of a sketch contains about tr Σ/m of ordinary variance of the d features that are
 mixed in it. So the law of the noise alone cannot tell components from the rest. The spectrum of the sketch
-itself can: the bulk of its eigenvalues lies in a half circle, whose middle and quartile show its width.
+itself can: the middle and the quartiles of its bulk show how wide the bulk is. Noise alone would make it a
+half circle. Mixed features reach further up than down, and with the noise's known part the upper end follows.
 
 Units: a scatter here is a sum over records in grid² units, as in `NoisyScatter`. Since E|P₀z|² = 2|z|², a
 variance of λ grid² in the direction of a component gives 2λ·degrees in the sketch. This holds for pairs too,
@@ -25,6 +26,7 @@ MOST_COLUMNS = 100
 
 _QUARTILE = 0.404
 """The quartile of a half circle of radius 1."""
+_STEPS = np.linspace(0, 1, 4096, endpoint=False)[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,11 @@ class SketchReading:
         trace: tr S̃.
         bulk: b, the median eigenvalue.
         half_width: R, half the width of the bulk: noise and mixed features together.
+        edge: e, the height above the bulk from which a direction can be told from it.
         noise_energy: m·v, with v the known variance of the noise off the diagonal of S̃; all draws.
-        mean: (m,) ṽ/N in grid units; 0 for pairs.
+        sums: (m,) ṽ in grid units, exact; all 0 for pairs.
+        mean: (m,) ṽ/N.
+        mean_square: |Σy/N|² without what noise adds to it.
         directions: (w, m) orthonormal rows Uⱼᵀ, strongest first; w is min(m, 100).
         heights: (w,) xⱼ = lⱼ − b.
         widths: (w,) Rⱼ; above R along the mean, where the noise of the sum adds to that of the matrix.
@@ -52,8 +57,11 @@ class SketchReading:
     trace: float
     bulk: float
     half_width: float
+    edge: float
     noise_energy: float
+    sums: tuple[int, ...]
     mean: Floats
+    mean_square: float
     directions: Floats
     heights: Floats
     widths: Floats
@@ -70,11 +78,6 @@ class SketchReading:
     def degrees(self) -> int:
         """The divisor of a scatter that gives a covariance: N − 1, or the number of pairs."""
         return self.count if self.of_pairs else max(self.count - 1, 1)
-
-    @property
-    def edge(self) -> float:
-        """e = R(1 + m^(−2/3)): a direction with a lower height cannot be told from the bulk."""
-        return self.half_width * finite_size_factor(self.rows)
 
     @property
     def unseen_share(self) -> float:
@@ -134,9 +137,11 @@ def read_sketch(noisy: NoisyScatter, law: NoiseLaw) -> SketchReading:
     Raises:
         UsageError: the sketch has fewer than 4 rows, or sums of another length.
 
-    Source: one spike θ in symmetric noise of half-width R has its eigenvalue at θ + R²/(4θ), and a squared
-        cosine of 1 − R²/(4θ²) with its eigenvector. The joint release subtracts ṽṽᵀ/N, whose noise adds
-        4·m·var(e)·(μ·u)² to R² in the direction u (see `fit_components`).
+    Source: R is (quartile − median)/0.404 as a half circle has it, on the side where it is larger; `bulk_end`
+        has the edge, with a factor 1 + m^(−2/3). One spike θ in symmetric noise of half-width R has its
+        eigenvalue at θ + R²/(4θ), and a squared cosine of 1 − R²/(4θ²) with its eigenvector. The joint
+        release subtracts ṽṽᵀ/N, whose noise adds 4·m·var(e)·(μ·u)² to R² in the direction u (see
+        `fit_components`).
     Tested: tests/unit/user/test_wide_sketch.py, tests/statistical/test_wide.py.
     """
     scatter = scatter_matrix(noisy)
@@ -149,11 +154,14 @@ def read_sketch(noisy: NoisyScatter, law: NoiseLaw) -> SketchReading:
     square = float(mean @ mean)
     values, vectors = leading_pairs(scatter, m)
     bulk = float(np.median(values))
-    half_width = (bulk - float(np.percentile(values, 25))) / _QUARTILE
+    lower, upper = np.percentile(values, [25, 75])
+    half_width = max(bulk - float(lower), float(upper) - bulk) / _QUARTILE
+    noise_energy = m * float(law.off_diagonal) / factor**2 + on_sum * square
+    edge = bulk_end(bulk, half_width, noise_energy) * finite_size_factor(m)
     directions = vectors[: min(m, MOST_COLUMNS)]
     heights = values[: len(directions)] - bulk
     widths = np.sqrt(half_width**2 + 4 * m * on_sum * (directions @ mean) ** 2)
-    below = np.flatnonzero(heights <= widths * finite_size_factor(m))
+    below = np.flatnonzero(heights <= edge + (widths - half_width) * finite_size_factor(m))
     seen = int(below[0]) if len(below) else len(directions)
     tall, wide = heights[:seen], widths[:seen]
     return SketchReading(
@@ -162,8 +170,11 @@ def read_sketch(noisy: NoisyScatter, law: NoiseLaw) -> SketchReading:
         trace=float(np.trace(scatter)),
         bulk=bulk,
         half_width=half_width,
-        noise_energy=m * float(law.off_diagonal) / factor**2 + on_sum * square,
+        edge=edge,
+        noise_energy=noise_energy,
+        sums=noisy.sum or (0,) * m,
         mean=mean,
+        mean_square=max(square - m * on_sum / noisy.count**2, 0.0),
         directions=directions,
         heights=heights,
         widths=widths,
@@ -171,6 +182,28 @@ def read_sketch(noisy: NoisyScatter, law: NoiseLaw) -> SketchReading:
         strengths=(tall + np.sqrt(tall**2 - wide**2)) / 2,
         trace_noise=sqrt(m * float(law.diagonal) / factor**2 + 4 * on_sum * square),
     )
+
+
+def bulk_end(bulk: float, half_width: float, noise_energy: float) -> float:
+    """How far the bulk of a sketch reaches above its middle: R for noise alone, and more for mixed features.
+
+    Args:
+        bulk: b.
+        half_width: R.
+        noise_energy: m·v; what R²/4 has above it is due to mixed features.
+
+    Source: mixed features of equal variance and independent noise have the R-transform b/(1 − λg) + m·v·g,
+        with λ = (R²/4 − m·v)/b, so the bulk ends at the least value of 1/g + b/(1 − λg) + m·v·g. Where d is
+        only four times m, R alone would show components that are none in most sketches.
+    Tested: tests/statistical/test_wide.py.
+    """
+    energy = half_width**2 / 4
+    mixed = energy - noise_energy
+    if mixed <= 0 or bulk <= 0:
+        return half_width
+    width = mixed / bulk
+    g = _STEPS * min(1 / sqrt(energy), 1 / width)
+    return float((1 / g + bulk / (1 - width * g) + noise_energy * g).min()) - bulk
 
 
 def check_seen(reading: SketchReading) -> None:

@@ -1,0 +1,183 @@
+"""Chains for many features at the data user's service. What counts as many is lowered: the tests are fast."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from proxy_world import ProxyWorld
+from user_world import UserWorld
+from wide_rounds import Floats, deliver, factor_records, terms
+
+from dpdpca_protocol.result.components import LOWER_BOUND, VARIANCE
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_user.planning import wide, wide_chain
+from dpdpca_user.results.wide.choice import Choice, Visibility, choose_release, visibility
+from dpdpca_user.results.wide.sketch import SketchReading
+from dpdpca_user_service.chains import chain_facts, create_chain
+from dpdpca_user_service.drafts import plan_draft
+from dpdpca_user_service.stages import Stage
+from dpdpca_user_service.store.chains import ChainRow, ChainState
+
+D, N = 60, 1500
+BASE: dict[str, Any] = {
+    "title": "What varies together",
+    "purpose": "A test.",
+    "participants": "enrolled",
+    "closing": "when-complete",
+    "min_owners": 2,
+    "sketch": {"rows": 32},
+    "lift": {"columns": 2},
+} | {name: value for name, value in terms(D).items() if name != "clip_norm"}
+RECORDS = factor_records(N, D, (0.3, 0.15), offset=0.002)
+ROUNDS = ["pre-study", "sketch", "lift", "scores"]
+
+
+class WideWorld(UserWorld):
+    """A service with a chain, and owners that join every study as soon as it is open."""
+
+    restarts = False
+    records: Floats
+    delivered: set[str]
+
+    def run_chain(self, records: Floats, draft: dict[str, Any], **options: Any) -> ChainRow:
+        self.records, self.delivered = records, set()
+        encoded = json.dumps(draft).encode()
+        chain = create_chain(self.service, encoded, "application/json", None, **options)["id"]
+        for _ in range(60):
+            self.turn(chain)
+            if (found := self.service.chains.find(chain)).state is not ChainState.RUNNING:
+                return found
+        raise AssertionError("the chain did not end")
+
+    def turn(self, chain: str) -> None:
+        """One turn of everybody."""
+        if self.restarts:
+            self.reopen()
+        self.driver.advance_chain(self.service.chains.find(chain))
+        for row in self.service.store.unfinished():
+            self.driver.advance(row)
+            now = self.row(row.id)
+            if now.stage is Stage.OPEN and now.id not in self.delivered:
+                self.delivered.add(now.id)
+                deliver(self.opened(now), self.records, self.components)
+
+    @property
+    def components(self) -> Floats | None:
+        """What the owners got of the lift."""
+        lifts = [row for row in self.service.store.modelled() if row.release == ReleaseKind.LIFT]
+        if not lifts or lifts[0].stage is not Stage.PUBLISHED:
+            return None
+        return self.service.model_of(lifts[0].id).components.vectors
+
+
+@pytest.fixture
+def user(world: ProxyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WideWorld]:
+    monkeypatch.setattr(wide, "FULL_UP_TO", D - 1)
+    made = WideWorld(world, tmp_path / "user")
+    yield made
+    made.service.close()
+
+
+def kinds(chain: ChainRow) -> list[str]:
+    """The releases of a chain's rounds; the norm study and the means count as one."""
+    return list(dict.fromkeys(each.release for each in chain.rounds))
+
+
+@pytest.fixture
+def only_lifts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wide_chain, "COMPARED_UP_TO", D - 1)
+
+
+def test_a_chain_for_many_features_ends_with_scores(user: WideWorld, only_lifts: None) -> None:
+    user.restarts = True
+    chain = user.run_chain(RECORDS, BASE)
+    facts = chain_facts(user.service, chain)
+    assert chain.state is ChainState.DONE, chain.problem
+    assert kinds(chain) == ROUNDS
+    shares = [each["rho_share"] for each in facts["rounds"]]
+    assert (shares[0], shares[-3], shares[-1]) == (0.05, 0.2, 0.05)
+    assert sum(float(each.rho_share) for each in chain.rounds) == pytest.approx(1, abs=1e-12)
+    model = user.service.model_of(chain.rounds[-1].row)
+    assert model.components.variance_kind == VARIANCE
+    values, axes = np.linalg.eigh(np.cov(RECORDS.T))
+    assert np.abs((model.components.vectors @ axes[:, ::-1][:, :2]) ** 2 - np.eye(2)).max() < 0.05
+    assert model.components.captured == pytest.approx(values[::-1][:2], rel=0.15)
+    # `plan --from` makes the same drafts of the same rounds.
+    ids = [user.row(each.row).known_study.hex() for each in chain.rounds]
+    for before, member in ((ids[:-2], "lift"), (ids[:-1], "scores")):
+        planned = plan_draft(
+            user.service, json.dumps(BASE).encode(), "application/json", None, pre_studies=before
+        )
+        assert planned["draft"][member] == chain.rounds[len(before)].draft[member]
+        assert planned["is_last"] == (member == "scores")
+    # The lift is published, because the owners need it; nothing in a manifest comes from it.
+    assert user.row(chain.rounds[-2].row).stage is Stage.PUBLISHED
+    assert not model.has_second_noise
+
+
+@pytest.mark.nightly
+def test_without_scores_the_lift_takes_what_is_left(user: WideWorld, only_lifts: None) -> None:
+    chain = user.run_chain(RECORDS, BASE | {"scores": False}, publish=False)
+    assert chain.state is ChainState.DONE, chain.problem
+    assert kinds(chain) == ROUNDS[:-1]
+    assert chain.rounds[-1].rho_share in ("0.75", "0.65", "0.55")
+    assert user.row(chain.rounds[-1].row).stage is Stage.FITTED
+    assert user.service.model_of(chain.rounds[-1].row).components.variance_kind == LOWER_BOUND
+
+
+def test_a_sketch_that_shows_nothing_ends_the_chain_before_the_lift(
+    user: WideWorld, only_lifts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_nothing(reading: SketchReading) -> Visibility:
+        return visibility(replace(reading, seen_count=0, strengths=np.zeros(0)))
+
+    monkeypatch.setattr(wide_chain, "visibility", of_nothing)
+    chain = user.run_chain(RECORDS, BASE)
+    assert chain.state is ChainState.FAILED
+    assert chain.problem_slug == "nothing-in-the-sketch"
+    assert kinds(chain) == ROUNDS[:2]
+
+
+def test_a_full_matrix_follows_the_sketch_where_it_shows_more(
+    user: WideWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def a_poor_lift(*given: Any) -> Choice:
+        return replace(choose_release(*given), lift=0.0)
+
+    monkeypatch.setattr(wide_chain, "choose_release", a_poor_lift)
+    chain = user.run_chain(RECORDS, BASE)
+    assert chain.state is ChainState.DONE, chain.problem
+    assert kinds(chain)[:2] == ROUNDS[:2]
+    assert chain.rounds[-1].release in ("joint", "pairs")
+    assert chain.rounds[-1].rho_share in ("0.75", "0.65", "0.55")
+
+
+@pytest.mark.nightly
+def test_a_draft_that_names_its_release_gets_a_full_matrix(user: WideWorld) -> None:
+    chain = user.run_chain(RECORDS, BASE | {"release": "joint"})
+    assert chain.rounds[0].release == "pre-study"
+    assert "sketch" not in [each.release for each in chain.rounds]
+
+
+@pytest.mark.nightly
+def test_a_mean_far_from_the_centre_is_measured_first(user: WideWorld, only_lifts: None) -> None:
+    chain = user.run_chain(RECORDS + 0.1, BASE)
+    assert chain.state is ChainState.DONE, chain.problem
+    means = [each for each in chain.rounds if each.draft.get("blocks", {}).keys() == {"sum"}]
+    assert 1 <= len(means) <= 2
+    assert {each.rho_share for each in means} == {"0.1"}
+    model = user.service.model_of(chain.rounds[-1].row)
+    assert model.components.space.centre.mean() == pytest.approx(0.1, abs=0.02)
+    assert model.components.variance_kind == VARIANCE
+
+
+@pytest.mark.nightly
+def test_nothing_changes_for_few_features(user: WideWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wide, "FULL_UP_TO", D)
+    chain = user.run_chain(RECORDS, BASE)
+    assert chain.state is ChainState.DONE, chain.problem
+    assert "sketch" not in [each.release for each in chain.rounds]
