@@ -63,8 +63,8 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "bad-study": ("The text is not the id of a study.", "Copy the 64 hex digits that `study list` prints."),
     "bad-features": (
         "A table or a list of features cannot be used. The message names the line.",
-        "Correct the line. A table has the columns `name`, `lower` and `upper`, and perhaps `centre`, `scale`,"
-        " `unit` and `description`.",
+        "Correct the line. A table has the columns `name`, `lower` and `upper`, and perhaps `centre`,"
+        " `scale`, `unit` and `description`.",
     ),
     "bad-why": (
         "The reason for declining a study cannot be shown to people.",
