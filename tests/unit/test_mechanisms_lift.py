@@ -54,9 +54,8 @@ def test_draws_come_block_by_block() -> None:
 
 
 def test_owners_draw_the_same_noise_in_shares() -> None:
-    alone, shared = (
-        each.calibrated(setting(shares=shares)) for each, shares in ((LiftGaussian, 1), (SharedGaussian, 4))
-    )
+    alone = LiftGaussian.calibrated(setting())
+    shared = SharedGaussian.calibrated(setting(shares=4))
     assert alone.scale <= shared.scale <= alone.scale * Fraction(101, 100)
     lengths: list[int] = []
     variances = []

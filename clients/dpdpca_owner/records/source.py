@@ -255,11 +255,16 @@ class ColumnSource(RecordSource):
         records: int,
         listener: Listener | None = None,
     ) -> Iterator[list[Column]]:
-        for table in self.tables(positions, records, listener):
+        for table in self._tables(positions, records, listener):
             yield list(table.T)
 
     def tables(
         self, positions: Sequence[int], records: int, listener: Listener | None = None
+    ) -> Iterator[NDArray[Any]] | None:
+        return self._tables(positions, records, listener)
+
+    def _tables(
+        self, positions: Sequence[int], records: int, listener: Listener | None
     ) -> Iterator[NDArray[Any]]:
         stored = positions if listener is None else range(len(self.names))
         with self._spooled(stored) as spool:

@@ -107,5 +107,5 @@ class _Lengths:
         """The sum of what squared lengths have beyond the square of this cap."""
         seen = sum(count * max(edge**2 - cap**2, 0.0) for count, edge in self.bins)
         start = max(cap, self.last)
-        of_tail = start**2 * (start / self.last) ** -self.index * 2 / (self.index - 2)
+        of_tail: float = start**2 * (start / self.last) ** -self.index * 2 / (self.index - 2)
         return seen + self.longer * (max(self.last**2 - cap**2, 0.0) + of_tail)
