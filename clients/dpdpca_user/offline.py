@@ -44,7 +44,7 @@ def verify_evidence(
         proxy,
         user,
         key_rules=key_rules,
-        feature_lists=_lists(evidence.get("feature_list")),
+        feature_lists=lists_in(evidence),
     )
     yield "this data user signed the manifest, its figures are correct, and its key is suitable"
     yield "the manifest names the pinned proxy"
@@ -155,8 +155,9 @@ def _broken_log(what: str) -> IntegrityError:
     )
 
 
-def _lists(listed: Any) -> FeatureLists:
+def lists_in(evidence: Mapping[str, Any]) -> FeatureLists:
     """The list of features in the evidence. Whether the manifest names it is checked with the manifest."""
+    listed = evidence.get("feature_list")
     if not isinstance(listed, list):
         return no_lists
     try:

@@ -27,6 +27,7 @@ from dpdpca_protocol.wire.address import normal_address
 from dpdpca_protocol.wire.fields import decimal_text
 from dpdpca_user.planning.choice import NextRound, norm_study
 from dpdpca_user.planning.lint import JSON_MEDIA_TYPE, closing_time, lint, parse_draft, plain_json
+from dpdpca_user.planning.listed import with_features, with_list
 from dpdpca_user.planning.prestudy import PreStudyResult
 from dpdpca_user.planning.rounds import (
     begin_chain,
@@ -90,8 +91,9 @@ def create_chain(
                 )
             return chain_facts(service, known)
         attempt += 1
-    check_base(base, scales)
-    first = norm_study(encoded_features(base))
+    plain = with_features(base, service.feature_lists)
+    check_base(plain, scales)
+    first = norm_study(encoded_features(plain))
     settings, now = service.settings, service.now()
     closes_at = closing_time(now, settings.closes_after_days)
     checked = partial(
@@ -102,10 +104,10 @@ def create_chain(
         key_bits=settings.key_bits,
         feature_lists=service.feature_lists,
     )
-    checked(round_draft(base, first))
+    checked(_round_draft(service, base, first))
     # All rounds name the same owners. The chain's id is that of the draft as it was written.
     chosen = with_chosen_participants(service, proxy, base)
-    manifest = checked(round_draft(chosen, first))
+    manifest = checked(_round_draft(service, chosen, first))
     chain_id = ids()[0]
     service.chains.add(
         chain_id,
@@ -238,7 +240,10 @@ def _advance(service: UserService, chain: ChainRow) -> bool:
             service,
             chain,
             lambda: chosen_round(
-                chain.base, _results(service, chain), OS_RANDOMNESS, in_clear=chain.in_clear
+                with_features(chain.base, service.feature_lists),
+                _results(service, chain),
+                OS_RANDOMNESS,
+                in_clear=chain.in_clear,
             ),
         )
     return False
@@ -265,7 +270,8 @@ def _has_scores(chain: ChainRow, chain_round: ChainRound) -> bool:
 def _scores(service: UserService, chain: ChainRow, lift: StudyRow) -> NextRound:
     published = published_lift(service, lift.id)
     assert published is not None, "the last round is a lift"
-    return scores_round(_results(service, chain), encoded_features(chain.base), published)
+    d = encoded_features(with_features(chain.base, service.feature_lists))
+    return scores_round(_results(service, chain), d, published)
 
 
 def _first(service: UserService, chain: ChainRow) -> NextRound:
@@ -274,7 +280,7 @@ def _first(service: UserService, chain: ChainRow) -> NextRound:
 
     def complete(draft: Mapping[str, Any]) -> Manifest:
         return lint(
-            draft,
+            _named(service, chain.base, draft),
             service.party,
             proxy.provisional_party,
             closes_at,
@@ -282,7 +288,18 @@ def _first(service: UserService, chain: ChainRow) -> NextRound:
             feature_lists=service.feature_lists,
         )
 
-    return begin_chain(chain.base, complete, chain.records, chain.scales)
+    base = with_features(chain.base, service.feature_lists)
+    return begin_chain(base, complete, chain.records, chain.scales)
+
+
+def _round_draft(service: UserService, base: Mapping[str, Any], chosen: NextRound) -> dict[str, Any]:
+    """The draft of a round. If the base draft names a list of features, so does the round: the same list,
+    or a new one with moved centres."""
+    return _named(service, base, round_draft(with_features(base, service.feature_lists), chosen))
+
+
+def _named(service: UserService, base: Mapping[str, Any], draft: Mapping[str, Any]) -> dict[str, Any]:
+    return with_list(draft, service.feature_lists.keep) if "feature_list" in base else dict(draft)
 
 
 def _write_down(service: UserService, chain: ChainRow, chosen: NextRound) -> None:
@@ -293,7 +310,7 @@ def _write_down(service: UserService, chain: ChainRow, chosen: NextRound) -> Non
             str(chosen.release),
             decimal_text(chosen.rho_share),
             chosen.reasons,
-            round_draft(chain.base, chosen),
+            _round_draft(service, chain.base, chosen),
         ),
         service.now(),
     )

@@ -6,6 +6,7 @@ from typing import Any
 from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_user.planning.lint import lint_alone, parse_draft
+from dpdpca_user.planning.listed import with_features, with_list_if_needed
 from dpdpca_user.planning.prestudy import PreStudyResult
 from dpdpca_user.planning.preview import Complete, first_of_chain, following_round, forecast, lint_facts
 from dpdpca_user_service.earlier_rounds import published_lift
@@ -19,7 +20,7 @@ def lint_draft(service: UserService, draft: bytes, media_type: str, records: int
     Raises:
         MessageError, PolicyError: the draft cannot become a manifest.
     """
-    return lint_facts(parse_draft(draft, media_type), _complete(service), records)
+    return lint_facts(_parsed(service, draft, media_type), _complete(service), records)
 
 
 def plan_draft(
@@ -48,7 +49,7 @@ def plan_draft(
         MessageError, PolicyError: the draft cannot become a manifest, or a parameter is missing.
         NotFoundError, ConflictError: a pre-study is not known here, or has no result yet.
     """
-    base, complete = parse_draft(draft, media_type), _complete(service)
+    base, complete = _parsed(service, draft, media_type), _complete(service)
     if pre_studies:
         *before, last = pre_studies
         lift = published_lift(service, last)
@@ -71,10 +72,15 @@ def plan_draft(
     return forecast(base, complete, records, spectrum, anyway=anyway).facts()
 
 
+def _parsed(service: UserService, draft: bytes, media_type: str) -> dict[str, Any]:
+    """The draft, with the features of the list that it may name."""
+    return with_features(parse_draft(draft, media_type), service.feature_lists)
+
+
 def _complete(service: UserService) -> Complete:
     now = service.now()
 
     def complete(draft: Mapping[str, Any]) -> Manifest:
-        return lint_alone(draft, now, service.feature_lists)
+        return with_list_if_needed(draft, lambda listed, lists: lint_alone(listed, now, lists))
 
     return complete

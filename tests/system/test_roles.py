@@ -19,6 +19,7 @@ from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.signing import IdentityKey
 
+FEATURE_LIST = b'[{"kind":"numeric","lower":"0","name":"a","upper":"1"}]'
 SUMS = add_up(patients(20, seed=91))
 
 STRANGER, UNSIGNED = "stranger", "unsigned"
@@ -37,6 +38,8 @@ RIGHTS: dict[tuple[str, str], frozenset[str]] = {
     ("GET", "/v1/parties/rotations"): ENROLLED,
     ("POST", "/v1/parties/{party}/rotations"): ENROLLED,  # of the caller's own key
     ("GET", "/v1/inbox"): OWNERS,
+    ("PUT", "/v1/feature-lists/{sha256}"): USERS,
+    ("GET", "/v1/feature-lists/{sha256}"): ENROLLED,
     ("POST", "/v1/studies"): USERS,
     ("GET", "/v1/studies"): ENROLLED,
     ("GET", "/v1/studies/{study}"): ENROLLED,
@@ -78,6 +81,7 @@ class Cast:
         key = self.keys[who]
         body, media_type = self._body(key or IdentityKey.generate(), method, route)
         path = route.replace("{study}", self.study.id.hex()).replace("{position}", "0")
+        path = path.replace("{sha256}", Digest.of(FEATURE_LIST).hex())
         path = path.replace("{party}", (key or IdentityKey.generate()).public.party_id.hex())
         query = "?version=1" if route.endswith("share/chunks/{position}") else ""
         request = make_request(self.federation, key, method, path + query, body, media_type)
@@ -93,6 +97,8 @@ class Cast:
         study, end = self.study, route.rpartition("/")[2]
         if method == "GET":
             return None, ""
+        if end == "{sha256}":
+            return FEATURE_LIST, "application/json"
         if method == "PUT" and end == "{position}":
             return seal_chunk(study, key, make_chunks(study, SUMS)[0], 1, 0), CHUNK_MEDIA_TYPE
         if end == "complete":
@@ -124,6 +130,7 @@ def cast(federation: Federation) -> Cast:
     member, second, outsider = federation.owners(3)
     study = user.open_study([member, second], release="masked", min_owners=2)
     deliver(study, second.key(), SUMS)
+    user.client.put_feature_list(FEATURE_LIST)
     keys = {
         MEMBER: member.key(),
         OUTSIDER: outsider.key(),
@@ -201,6 +208,7 @@ def test_service_answers_its_data_user_alone(federation: Federation) -> None:
     assert {path for _, path in routes} >= {"/v1/studies", "/v1/models", "/v1/models/{study}/transform"}
     for method, route in routes:
         url = user.service_url + route.replace("{study}", "ab" * 32).replace("{position}", "0")
+        url = url.replace("{sha256}", "ab" * 32)
         for headers in ({}, {"authorization": f"Bearer {token[:-1]}x"}, {"x-token": token}):
             answer = httpx.request(method, url, headers=headers, content=b"{}", trust_env=False)
             open_to_all = route in ("/healthz", "/readyz")

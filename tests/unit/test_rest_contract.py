@@ -20,6 +20,7 @@ from dpdpca_protocol import errors
 from dpdpca_protocol.messages.rotation import Rotation
 from dpdpca_protocol.messages.share import Decline
 from dpdpca_protocol.messages.study_messages import StudyAct
+from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.asgi.contract import PROBLEM_SCHEMA, example
 from dpdpca_runtime.asgi.problem_table import PROBLEMS
@@ -28,6 +29,7 @@ from dpdpca_user_service.transform.scores import ARROW_MEDIA_TYPE
 
 ROOT = Path(__file__).parents[2]
 WINGS = ("protocol", "runtime", "services", "clients")
+FEATURE_LIST = b'[{"kind":"numeric","lower":"0","name":"a","upper":"1"}]'
 HEALTH = ("GET /healthz", "GET /readyz")
 
 
@@ -233,6 +235,10 @@ def test_the_user_s_answers_keep_the_contract(played: Played) -> None:
         ("GET", f"/v1/chains/{'0' * 32}", 404),
     ):
         assert client.request(method, path).status_code == status, path
+    listed = f"/v1/feature-lists/{Digest.of(FEATURE_LIST).hex()}"
+    json_body = {"content-type": "application/json"}
+    assert client.put(listed, content=FEATURE_LIST, headers=json_body).status_code == 200
+    assert client.put(listed, content=b"[]", headers=json_body).status_code == 400
     rows = {"rows": [{"f0": 0.1, "f1": 0.2, "f2": -0.3}]}
     assert client.post(f"{model}/transform", json=rows).status_code == 200
     assert client.post(f"{model}/transform", json={"rows": [{"f0": 1}]}).status_code == 422
@@ -266,7 +272,13 @@ def test_the_proxy_s_answers_keep_the_contract(played: Played) -> None:
     opened = world.open_study(3, release="masked", features=unlike_before(3))
     claims = {each: opened.plain_chunks(values_of(3, seed)) for seed, each in enumerate((owner, other))}
     close = StudyAct("close", opened.study).sign(user).encoded
+    listed = f"/v1/feature-lists/{Digest.of(FEATURE_LIST).hex()}"
     for key, method, path, body, status in (
+        (owner, "GET", listed, None, 404),
+        (user, "PUT", listed, FEATURE_LIST, 204),
+        (user, "PUT", listed, b"[]", 400),
+        (owner, "PUT", listed, FEATURE_LIST, 403),
+        (owner, "GET", listed, None, 200),
         (None, "GET", "/healthz", None, 200),
         (None, "GET", "/readyz", None, 200),
         (None, "GET", "/v1/proxy/rotations", None, 200),

@@ -15,6 +15,7 @@ from dpdpca_owner.home import OwnerHome
 from dpdpca_protocol.errors import UnavailableError
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_runtime.files import private_dir, write_private
+from dpdpca_user.offline import lists_in
 from dpdpca_user.results.model import Model
 from dpdpca_user.service_client import ServiceClient
 
@@ -383,7 +384,7 @@ def _news(agent: Child) -> list[dict[str, Any]]:
 
 def _release_bytes(evidence: Mapping[str, Any]) -> int:
     """The size of the release of one round, from its signed manifest."""
-    return parse_manifest(evidence["manifest"]["body"]).figures.share_bytes
+    return parse_manifest(evidence["manifest"]["body"], lists_in(evidence)).figures.share_bytes
 
 
 def _check_alive(facts: Mapping[str, Any]) -> None:

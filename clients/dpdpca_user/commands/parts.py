@@ -67,13 +67,14 @@ def open_client(url: str | None, home: Path | None) -> "ServiceClient":
 
 
 def read_draft(path: Path) -> dict[str, Any]:
-    """The tables of a draft. If it names the file of a list of features, the path becomes absolute."""
+    """The tables of a draft, with the features of the list whose file it may name."""
+    from dpdpca_protocol.terms.feature_list import lists_of
+    from dpdpca_user.feature_files import with_named_list
     from dpdpca_user.planning.lint import parse_draft
+    from dpdpca_user.planning.listed import with_features
 
-    draft = parse_draft(*load_draft(path))
-    if isinstance(named := draft.get("feature_list"), str):
-        draft["feature_list"] = str(path.parent.absolute() / named)
-    return draft
+    draft, listed = with_named_list(parse_draft(*load_draft(path)), path.parent)
+    return draft if listed is None else with_features(draft, lists_of(listed))
 
 
 def load_draft(path: Path) -> tuple[bytes, str]:
@@ -113,12 +114,11 @@ def lint_draft(draft: Mapping[str, Any]) -> "Manifest":
     """The manifest that a draft would become, with placeholders for the parties and the key."""
     from datetime import UTC, datetime
 
-    from dpdpca_protocol.terms.feature_list import lists_of
-    from dpdpca_user.feature_files import with_named_list
     from dpdpca_user.planning.lint import lint_alone
+    from dpdpca_user.planning.listed import with_list_if_needed
 
-    resolved, listed = with_named_list(draft, Path())
-    return lint_alone(resolved, datetime.now(UTC), lists_of() if listed is None else lists_of(listed))
+    now = datetime.now(UTC)
+    return with_list_if_needed(draft, lambda listed, lists: lint_alone(listed, now, lists))
 
 
 def read_invitation(file: Path | None) -> str:

@@ -254,6 +254,7 @@ def _lift(name: str, service: str | None, home: Path | None) -> "PublishedLift |
     from dpdpca_protocol.terms.signed_manifest import parse_manifest
     from dpdpca_protocol.wire.canonical import canonical_json
     from dpdpca_protocol.wire.signing import verify_statement
+    from dpdpca_user.offline import lists_in
     from dpdpca_user.planning.wide_chain import PublishedLift
 
     if Path(name).is_file():
@@ -268,7 +269,8 @@ def _lift(name: str, service: str | None, home: Path | None) -> "PublishedLift |
             "the components of the lift are not published, but scores need them",
             f"publish them with: dpdpca user result {name} --publish",
         )
-    manifest = parse_manifest(verify_statement("manifest", canonical_json(evidence["manifest"])).body)
+    statement = verify_statement("manifest", canonical_json(evidence["manifest"]))
+    manifest = parse_manifest(statement.body, lists_in(evidence))
     published = verify_statement("components", canonical_json(evidence["components"])).digest
     return PublishedLift(manifest.study_id, manifest.rho_share, manifest.columns, published)
 

@@ -188,7 +188,7 @@ def _tidied(draft: Mapping[str, Any], known: Sequence[Participant]) -> dict[str,
     body = {}
     for name, value in draft.items():
         if name == "features":
-            body[name] = _features(value, draft.get("nonnegative") is True)
+            body[name] = tidied_features(value, draft.get("nonnegative") is True)
         elif name == "participants":
             body[name] = _named(value, known, is_blinded=is_blinded_draft(draft))
         elif (tidy := _DRAFTED[name].tidy(value)) is not None:
@@ -242,7 +242,7 @@ def default_delta(max_records: Any) -> Fraction:
     return min(DEFAULT_DELTA, Fraction(10**places // squared, 10**places))
 
 
-def _features(drafted: Any, from_lower: bool) -> list[dict[str, Any]]:
+def tidied_features(drafted: Any, from_lower: bool) -> list[dict[str, Any]]:
     """Bodies of features.
 
     With `from_lower`, a feature without a centre gets its lower bound as the centre.

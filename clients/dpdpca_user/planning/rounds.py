@@ -13,7 +13,7 @@ from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.features import MAX_ENCODED_FEATURES, MAX_LEVELS, MOST_WIDE, longest_norm_squared
+from dpdpca_protocol.terms.features import MAX_LEVELS, MAX_LISTED_FEATURES, MOST_WIDE, longest_norm_squared
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.terms import SuiteName
 from dpdpca_protocol.wire.fields import decimal_text, malformed, read_list, real_of
@@ -156,7 +156,7 @@ def check_base(base: Mapping[str, Any], scales: bool = False) -> None:
         PolicyError: the draft sets `missing` to "reject", asks for the masked release or for Paillier, or has
             one scale for all features although each feature should get its own.
     """
-    for index, feature in enumerate(read_list(base.get("features"), "features", MAX_ENCODED_FEATURES)):
+    for index, feature in enumerate(read_list(base.get("features"), "features", MAX_LISTED_FEATURES)):
         where = f"features[{index}]"
         if not isinstance(feature, Mapping):
             malformed(where, "a table")

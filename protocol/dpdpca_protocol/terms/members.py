@@ -522,10 +522,10 @@ def _document(title: str, properties: dict[str, Any], required: list[str]) -> di
         "type": "object",
         "additionalProperties": False,
         "properties": properties,
-        "required": sorted(set(required) - _EITHER),
-        "oneOf": [{"required": [name]} for name in sorted(_EITHER)],
+        "required": sorted(set(required) - set(_EITHER)),
+        "oneOf": [{"required": [name]} for name in _EITHER],
     }
 
 
-_EITHER = frozenset({"features", "feature_list"})
+_EITHER = ("features", "feature_list")
 """A manifest has one of these: its features, or the name of a list of them."""

@@ -16,7 +16,8 @@ def example_of(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Any:
     """A value that the schema allows.
 
     Args:
-        schema: of the forms that our bodies have: types, enumerations, references, alternatives.
+        schema: of the forms that our bodies have: types, enumerations, references, alternatives, and
+            objects with alternatives for the members that they need.
         schemas: components by name.
     """
     if "$ref" in schema:
@@ -28,7 +29,11 @@ def example_of(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Any:
         return schema["const"]
     for alternatives in ("oneOf", "anyOf"):
         if alternatives in schema:
-            return example_of(schema[alternatives][0], schemas)
+            chosen = schema[alternatives][0]
+            if "properties" not in schema:
+                return example_of(chosen, schemas)
+            required = [*schema.get("required", ()), *chosen.get("required", ())]
+            return _object({**schema, "required": required}, schemas)
     kind = schema.get("type", "object")
     return _of_type(kind if isinstance(kind, str) else kind[0], schema, schemas)
 

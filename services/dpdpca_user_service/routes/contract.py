@@ -153,9 +153,17 @@ SCHEMA_CONTENT: Final[Content] = {
                 "type": {"const": "object"},
                 "properties": {"type": "object", "additionalProperties": {"type": "object"}},
                 "required": {"type": "array", "items": {"type": "string"}},
+                "oneOf": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {"required": {"type": "array", "items": {"type": "string"}}},
+                        "required": ["required"],
+                    },
+                },
                 "additionalProperties": {"type": "boolean", "enum": [False]},
             },
-            "required": ["$schema", "properties", "required", "type"],
+            "required": ["$schema", "oneOf", "properties", "required", "type"],
         }
     }
 }

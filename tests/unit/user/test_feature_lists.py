@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import wide_studies as wide
 from chain_world import Chain
 from proxy_world import ProxyWorld
 from user_world import TOKEN, TOY_BITS, UserWorld
@@ -19,7 +20,7 @@ from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.sending import SendWatcher, send
 from dpdpca_owner.study_checks import look_at
 from dpdpca_owner.upload import Watcher
-from dpdpca_protocol.errors import MessageError, NotFoundError
+from dpdpca_protocol.errors import DpdpcaError, MessageError, NotFoundError
 from dpdpca_protocol.paillier.keys import KeyRules
 from dpdpca_protocol.terms.feature_list import encode_features, read_feature_list
 from dpdpca_protocol.terms.features import Feature
@@ -28,6 +29,8 @@ from dpdpca_proxy.store.files import feature_list_name
 from dpdpca_user.offline import verify_evidence
 from dpdpca_user.planning.prestudy import PreStudyResult
 from dpdpca_user.results.model import Model
+from dpdpca_user_service.chains import create_chain
+from dpdpca_user_service.drafts import lint_draft, plan_draft
 from dpdpca_user_service.operations import evidence_of, keep_list, result_of
 from dpdpca_user_service.stages import Stage
 
@@ -252,6 +255,63 @@ def test_commands_write_send_and_check_a_list(
         facts = client.create(sent, media_type)
         assert chain.user.service.store.find(facts["id"]).stage is Stage.DRAFTED
     chain.user.open()
+
+
+def test_rounds_of_a_chain_name_the_list_or_one_with_moved_centres(chain: Chain) -> None:
+    from dataclasses import replace
+
+    from dpdpca_user.planning.choice import norm_study
+    from dpdpca_user_service.chains import _round_draft
+
+    service = chain.user.service
+    base = {name: value for name, value in TERMS.items() if name not in ("features", "clip_norm")}
+    base |= {"title": "a", "purpose": "b", "participants": "enrolled"}
+    first = norm_study(D)
+    draft = _round_draft(service, base, first)
+    assert "features" not in draft
+    assert draft["feature_list"] == REFERENCE.to_body()
+    moved = _round_draft(service, base, replace(first, centre=tuple(0.25 for _ in range(D))))
+    content = service.feature_lists(Digest.parse(moved["feature_list"]["sha256"]))
+    assert content is not None
+    assert content != CONTENT
+    assert [feature.name for feature in read_feature_list(content)[1]] == [f"f{i}" for i in range(D)]
+    facts = create_chain(service, json.dumps(base).encode(), "application/json", None)
+    assert facts["state"] == "running"
+    again = create_chain(service, json.dumps(base).encode(), "application/json", None)
+    assert again["id"] == facts["id"]
+
+
+def test_plans_and_checks_know_the_features_of_a_list(chain: Chain) -> None:
+    service = chain.user.service
+    base = {name: value for name, value in TERMS.items() if name not in ("features", "clip_norm")}
+    base |= {"title": "a", "purpose": "b"}
+    written = json.dumps(base).encode()
+    assert lint_draft(service, written, "application/json", 500)["encoded_features"] == D
+    begun = plan_draft(service, written, "application/json", 5000, begin=True)
+    assert begun
+
+
+def test_more_features_than_a_manifest_contains_are_planned_with_a_list(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from dpdpca_user.commands.parts import lint_draft as lint_alone
+
+    monkeypatch.setattr("dpdpca_user.planning.listed.MAX_ENCODED_FEATURES", 19)
+    monkeypatch.setattr("dpdpca_protocol.terms.rules.MAX_ENCODED_FEATURES", 19)
+    draft = wide.TERMS | {
+        "title": "a",
+        "purpose": "b",
+        "release": "sketch",
+        "of": "records",
+        "rho_share": "0.2",
+        "sketch": {"rows": wide.M, "seed": wide.SEED},
+    }
+    manifest = lint_alone(draft)
+    assert manifest.feature_list is not None
+    assert manifest.encoded_features == wide.D
+    joint = {name: value for name, value in draft.items() if name not in ("of", "sketch")}
+    with pytest.raises(DpdpcaError, match="more than 19"):
+        lint_alone(joint | {"release": "joint"})
 
 
 @pytest.mark.parametrize(

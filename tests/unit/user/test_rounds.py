@@ -64,7 +64,7 @@ def test_a_base_under_paillier_is_refused_with_the_reason() -> None:
         [{"name": "a", "lower": 0}],
         [{"name": "a", "levels": 3}],
         [{"name": "a", "levels": ["x"] * 1001}],
-        [{"name": "a", "lower": 0, "upper": 1}] * 10_001,
+        [{"name": "a", "lower": 0, "upper": 1}] * 200_001,
     ],
 )
 def test_what_has_no_features_is_the_base_of_no_chain(features: Any) -> None:
