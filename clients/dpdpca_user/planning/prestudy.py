@@ -132,6 +132,7 @@ class ReleasedSketch:
             "count": reading.count,
             "of_pairs": reading.of_pairs,
             "seen_count": reading.seen_count,
+            "sums": list(reading.sums),
             **{name: getattr(reading, name) for name in _NUMBERS},
             **{name: getattr(reading, name).tolist() for name in _ARRAYS},
         }
@@ -142,7 +143,13 @@ class ReleasedSketch:
         arrays: dict[str, Any] = {name: np.array(untrusted[name], dtype=np.float64) for name in _ARRAYS}
         numbers: dict[str, Any] = {name: float(untrusted[name]) for name in _NUMBERS}
         seen, shape = int(untrusted["seen_count"]), arrays["directions"].shape
-        agree = len(shape) == 2 and arrays["mean"].shape == shape[1:] and arrays["strengths"].shape == (seen,)
+        sums = tuple(int(each) for each in untrusted["sums"])
+        agree = (
+            len(shape) == 2
+            and len(sums) == shape[1]
+            and arrays["mean"].shape == shape[1:]
+            and arrays["strengths"].shape == (seen,)
+        )
         finite = all(np.isfinite(each).all() for each in (*arrays.values(), *numbers.values()))
         if not agree or not finite or any(arrays[name].shape != shape[:1] for name in ("heights", "widths")):
             raise ValueError("the numbers of a sketch do not match")
@@ -150,6 +157,7 @@ class ReleasedSketch:
             count=int(untrusted["count"]),
             of_pairs=untrusted["of_pairs"] is True,
             seen_count=seen,
+            sums=sums,
             **numbers,
             **arrays,
         )
