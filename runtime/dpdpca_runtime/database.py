@@ -1,8 +1,8 @@
 """Access to a service's database: `transaction(name)` to write, `reading(name)` to read.
 
-A transaction that has returned is on the disk. Writers run one after the other, so a row that was read inside
-a transaction has not changed when it is written. Failures of the database are raised as our own errors.
-Callers only see SQLAlchemy; code for one engine is in that engine's module.
+A transaction that has returned is on the disk. Writers about the same thing run one after the other, so a row
+of this thing that was read inside a transaction has not changed when it is written. Failures of the database
+are raised as our own errors. Callers only see SQLAlchemy; code for one engine is in that engine's module.
 """
 
 import threading
@@ -48,16 +48,21 @@ class Database:
         self._store = engine_at(place)
         self.place = self._store.place
         self._engine = self._store.engine
-        self._writer = threading.Lock()
+        self._forgetting = threading.Lock()
         self._has_to_forget = True  # it is unknown what an earlier run left undone
 
     @contextmanager
-    def transaction(self, name: str) -> Iterator[Connection]:
+    def transaction(self, name: str, *about: bytes) -> Iterator[Connection]:
         """A transaction that may change rows. When this returns, either all changes are on the disk or none
         is.
 
+        No transaction about the same thing, about a part of it or about a larger thing runs at the same time.
+        Any others may, so the transaction must not rely on rows that those change.
+
         Args:
             name: the name of the operation, for metrics.
+            about: names a thing from the largest to the smallest: a study, or a study and one of its owners.
+                Nothing means everything.
 
         Raises:
             UnavailableError: `storage-full`, `storage-failing` or `busy`; nothing was changed. The one
@@ -65,7 +70,7 @@ class Database:
                 made, and a repeated request finds that.
             IntegrityError: `state-corrupt`.
         """
-        with self._writer, self._store.writing() as connection:
+        with self._store.writing(about) as connection:
             yield connection
         self._observe(name)
 
@@ -86,7 +91,7 @@ class Database:
         """
         self._store.make()
         self._store.check_whole()
-        with self._writer, self._store.writing() as connection:
+        with self._store.writing(()) as connection:
             present = _revision(connection)
             if present != newest_revision(self._migrations):
                 from dpdpca_runtime.migrations import upgrade_schema
@@ -110,7 +115,7 @@ class Database:
             Whether the content was removed: the opposite of `has_to_forget` after this call.
         """
         self._has_to_forget = True
-        with self._writer, suppress(UnavailableError):
+        with self._forgetting, suppress(UnavailableError):
             self._has_to_forget = not self._store.forget_deleted()
         return not self._has_to_forget
 
@@ -150,6 +155,17 @@ def conditional_insert(connection: Connection, table: TableClause) -> Any:
     else:
         from sqlalchemy.dialects.sqlite import insert  # type: ignore[assignment] # both are alike here
     return insert(table)
+
+
+def wait_turn(connection: Connection) -> None:
+    """Lets one transaction at a time go on, until it ends: for rows that transactions about any thing write.
+
+    Take the turn last, and end the transaction soon: all others may be waiting.
+    """
+    if connection.dialect.name == "postgresql":
+        from dpdpca_runtime.postgres import TURN
+
+        connection.exec_driver_sql(TURN)
 
 
 def seconds_now(connection: Connection) -> int:

@@ -1,7 +1,7 @@
 """What a `Database` asks of its engine. `sqlite` and `postgres` are the two engines."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import ClassVar, Final
 
@@ -60,8 +60,12 @@ class DatabaseEngine(ABC):
         """A consistent view for reading."""
 
     @abstractmethod
-    def writing(self) -> AbstractContextManager[Connection]:
-        """A transaction that waits for all other writers before it reads anything."""
+    def writing(self, about: Sequence[bytes]) -> AbstractContextManager[Connection]:
+        """A transaction that waits for all others that it excludes before it reads anything.
+
+        Args:
+            about: what the transaction is about, see `Database.transaction`. An engine may exclude more.
+        """
 
     @abstractmethod
     def forget_deleted(self) -> bool:

@@ -1,13 +1,17 @@
 """PostgreSQL as the engine of a `Database`: its address, its transactions, and the meaning of its errors.
 
-Writers hold one advisory lock of the database, so they run one after the other, as with `BEGIN IMMEDIATE` in
-SQLite. Readers see one state from beginning to end and wait for nobody. The server syncs a commit to its disk
-before it confirms the commit.
+Before it reads, a writer takes advisory locks for what it is about: a shared lock of the database and of each
+larger thing, and an exclusive lock of the thing itself. So writers of different studies run side by side, and
+a writer about everything runs alone, as with `BEGIN IMMEDIATE` in SQLite. Readers see one state from
+beginning to end and wait for nobody. The server syncs a commit to its disk before it confirms the commit, and
+only then frees the locks.
 """
 
 import logging
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import ClassVar, Final
 
 import psycopg  # SQLAlchemy loads it later; without it, nothing here works
@@ -28,12 +32,17 @@ _KNOWN: Final = frozenset({"host", "passfile", "sslmode", "sslrootcert", "sslcer
 _VERIFYING: Final = frozenset({"verify-ca", "verify-full"})
 
 _WRITERS: Final = 0x6470_6470_6361
-"""The key of the writers' lock. PostgreSQL keeps the locks of each database apart."""
+"""The key of the lock of everything. PostgreSQL keeps the locks of each database apart, and keys of 64 bits
+apart from keys of twice 32 bits, which all other things have."""
+TURN: Final = f"SELECT pg_advisory_xact_lock({_WRITERS + 1})"
+"""Takes the lock of `wait_turn`. It is always the last lock that a transaction takes."""
 _CONNECTIONS, _MORE_CONNECTIONS = 8, 8
+_WRITERS_AT_ONCE = _CONNECTIONS
+"""Of one process. The other connections are for readers, even if all writers wait for a lock."""
 _SESSION: Final = {
     "synchronous_commit": "on",
     "lock_timeout": f"{BUSY_SECONDS}s",
-    # A machine that vanishes must not keep the writers' lock.
+    # A machine that vanishes must not keep its locks.
     "idle_in_transaction_session_timeout": "60s",
     "tcp_keepalives_idle": "15",
     "tcp_keepalives_interval": "5",
@@ -109,6 +118,7 @@ class Postgres(DatabaseEngine):
             connect_args=_CONNECT,
         )
         self._writers = self.engine.execution_options(isolation_level="READ COMMITTED")
+        self._writing = threading.BoundedSemaphore(_WRITERS_AT_ONCE)
         self._readers = self.engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
@@ -152,14 +162,20 @@ class Postgres(DatabaseEngine):
             yield connection
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        """A transaction that waits for all other writers before it reads anything.
+    def writing(self, about: Sequence[bytes] = ()) -> Iterator[Connection]:
+        """A transaction that waits for all others that it excludes before it reads anything.
 
-        Every statement sees what was committed before it. As long as the lock is held, that is nothing new. A
-        snapshot of the whole transaction would be older than the lock.
+        Every statement sees what was committed before it. As long as the locks are held, that is nothing new
+        in the rows of what the transaction is about. A snapshot of the whole transaction would be older than
+        the locks.
         """
-        with self.errors_translated(), self._writers.connect() as connection, connection.begin():
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITERS})")
+        with (
+            self._writing,
+            self.errors_translated(),
+            self._writers.connect() as connection,
+            connection.begin(),
+        ):
+            connection.exec_driver_sql(f"SELECT {', '.join(_locks(about))}")
             yield connection
 
     def forget_deleted(self) -> bool:
@@ -194,6 +210,23 @@ class Postgres(DatabaseEngine):
         if state[:2] in _CORRUPT_CLASSES:
             return self.corrupt(_CORRUPT_CLASSES[state[:2]])
         return refused_statement(self.place, "pg_amcheck")
+
+
+def _locks(about: Sequence[bytes]) -> list[str]:
+    """Calls of the server that take the locks of a transaction, the largest thing first."""
+    keys = [f"{_WRITERS}", *(_key(about[:depth]) for depth in range(1, len(about) + 1))]
+    return [*(_lock(key, "_shared") for key in keys[:-1]), _lock(keys[-1])]
+
+
+def _lock(key: str, kind: str = "") -> str:
+    return f"pg_advisory_xact_lock{kind}({key})"
+
+
+def _key(thing: Sequence[bytes]) -> str:
+    """Two numbers of 32 bits. If two things had the same, their writers would only wait more often."""
+    digest = sha256(b"".join(len(part).to_bytes(4, "big") + part for part in thing)).digest()
+    halves = (int.from_bytes(digest[at : at + 4], "big", signed=True) for at in (0, 4))
+    return ", ".join(map(str, halves))
 
 
 def postgres_url(text: str) -> URL:

@@ -5,7 +5,8 @@ With synchronous FULL, a committed transaction is on the disk. Deleted content i
 
 import logging
 import sqlite3
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -78,6 +79,7 @@ class SqliteFile(DatabaseEngine):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.place = str(path)
+        self._writer = threading.Lock()
         self.engine = create_engine(
             # The URL is built from parts, because ? and % in a path would be misread in a text.
             URL.create("sqlite", database=str(path.absolute())),
@@ -112,9 +114,9 @@ class SqliteFile(DatabaseEngine):
             yield connection
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        """A transaction that waits for the write lock before it reads anything."""
-        with self.errors_translated(), self.engine.connect() as connection:
+    def writing(self, about: Sequence[bytes] = ()) -> Iterator[Connection]:
+        """A transaction that waits for all other writers, whatever they are about."""
+        with self._writer, self.errors_translated(), self.engine.connect() as connection:
             connection = connection.execution_options(**{_WRITING: True})
             with connection.begin():
                 yield connection
@@ -122,7 +124,7 @@ class SqliteFile(DatabaseEngine):
     def forget_deleted(self) -> bool:
         """Empties the write-ahead log: the file itself has no deleted content. An active reader can prevent
         this."""
-        with self.errors_translated():
+        with self._writer, self.errors_translated():
             raw = self.engine.raw_connection()
             try:
                 cursor = raw.cursor()

@@ -217,7 +217,7 @@ def remember_nonce(proxy: Proxy, party: PartyId, nonce: str, now: datetime, crea
     Raises:
         UnavailableError: `clock-behind`, nonces of this time were already forgotten.
     """
-    with proxy.database.transaction("remember nonce") as connection:
+    with proxy.database.transaction("remember nonce", party + nonce.encode()) as connection:
         forgotten = forgotten_before(connection)
         if created.timestamp() < forgotten + WINDOW_SECONDS:
             raise UnavailableError(

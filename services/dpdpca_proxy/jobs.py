@@ -38,7 +38,7 @@ from dpdpca_proxy.proxy import Proxy, RefusedTermsError
 from dpdpca_proxy.shares import replaced_folders
 from dpdpca_proxy.store.cohorts import CohortTooCloseError, check_distance
 from dpdpca_proxy.store.files import chunk_name, draw_name, product_name, release_folder, release_name
-from dpdpca_proxy.store.log import DRAW, append_entry, last_mark
+from dpdpca_proxy.store.log import DRAW, append_entry, mark_to_follow
 from dpdpca_proxy.store.releases import (
     delete_secrets,
     find_draw,
@@ -356,7 +356,7 @@ class Jobs:
             names += [chunk_name(study, *member, position, digests[member][position]) for member in alone]
             wanted.append((position, names))
         products = self._worker.call(multiply_chunks, files, wanted)
-        with proxy.database.transaction("store product") as connection:
+        with proxy.database.transaction("store product", study) as connection:
             there = product_digests(connection, study)
             if self._may_commit(connection, row):
                 for (position, _), digest in zip(wanted, products, strict=True):
@@ -403,7 +403,7 @@ class Jobs:
                 raise UnavailableError(
                     "release-not-stored", "the release was not completely written to the disk"
                 )
-        with proxy.database.transaction("store release") as connection:
+        with proxy.database.transaction("store release", study) as connection:
             now = proxy.now()
             present = load_study(connection, study)
             if not self._may_commit(connection, row):
@@ -431,7 +431,7 @@ class Jobs:
             # From now on nobody, not even the proxy, can open a share, the noise or the mask of this study.
             delete_secrets(connection, study)
             detail = {
-                "log": last_mark(connection).head.hex(),
+                "log": mark_to_follow(connection).head.hex(),
                 "owners": len(members),
                 "statement": statement.digest.hex(),
             }

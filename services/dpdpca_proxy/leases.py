@@ -50,7 +50,7 @@ class StudyLeases:
     def take(self, study: StudyId) -> bool:
         """Whether this process got the study, so that no other process works on it until `give_back`."""
         holder, asked_at = self._presence.name, time.monotonic()
-        with self._proxy.database.transaction("take lease") as connection:
+        with self._proxy.database.transaction("take lease", study) as connection:
             present = find_lease(connection, study)
             if present is not None and self._is_others(connection, present):
                 return False
@@ -63,7 +63,7 @@ class StudyLeases:
         with self._lock:
             held = self._held.pop(study, None)
         if held is not None:
-            with self._proxy.database.transaction("give back lease") as connection:
+            with self._proxy.database.transaction("give back lease", study) as connection:
                 end_lease(connection, study, held.number)
 
     def renew(self) -> None:
@@ -76,7 +76,7 @@ class StudyLeases:
         with self._lock:
             due = {study: held for study, held in self._held.items() if held.renewal <= now}
         for study, held in due.items():
-            with self._proxy.database.transaction("renew lease") as connection:
+            with self._proxy.database.transaction("renew lease", study) as connection:
                 if prolong_lease(connection, study, held.number, _LEASE_SECONDS):
                     held.renewal = now + _RENEWAL_SECONDS
 

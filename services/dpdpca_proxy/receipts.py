@@ -38,7 +38,7 @@ def known_receipt(
     if signed is None:
         return None
     if signed.digest != statement.digest:
-        with proxy.database.transaction("keep contradiction") as connection:
+        with proxy.database.transaction("keep contradiction", study) as connection:
             now = proxy.now()
             if insert_contradiction(connection, study, caller.party, version, statement, now):
                 append_entry(connection, "contradiction", statement.digest, now)

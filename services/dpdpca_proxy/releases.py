@@ -98,7 +98,7 @@ def answer_count(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: byte
             "all owners together have fewer or more records than the manifest allows",
         )
         raise
-    with proxy.database.transaction("take count") as connection:
+    with proxy.database.transaction("take count", study) as connection:
         now = proxy.now()
         row = load_study(connection, study)
         if row.records is not None:
@@ -185,7 +185,7 @@ def take_opened(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes
     opened = Opened.parse(statement)
     if opened.study != study:
         raise MessageError("malformed", "the statement and the path name different studies")
-    with proxy.database.transaction("take opened") as connection:
+    with proxy.database.transaction("take opened", study) as connection:
         now = proxy.now()
         row = load_study(connection, study)
         check_user(row, caller)
@@ -244,7 +244,7 @@ def publish(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) ->
     components = SealedComponents.parse(statement)
     if components.study != study:
         raise MessageError("malformed", "the statement and the path name different studies")
-    with proxy.database.transaction("publish components") as connection:
+    with proxy.database.transaction("publish components", study) as connection:
         now = proxy.now()
         row = load_study(connection, study)
         check_user(row, caller)

@@ -28,7 +28,7 @@ from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.receipts import check_witnessed, give_receipt, known_receipt, signed_before
 from dpdpca_proxy.rotation import check_one_key
 from dpdpca_proxy.store.files import chunk_name, owner_folder, share_folder
-from dpdpca_proxy.store.parties import PartyRow
+from dpdpca_proxy.store.parties import PartyRow, first_key_of_party
 from dpdpca_proxy.store.shares import (
     ShareRow,
     chunk_digests,
@@ -52,6 +52,8 @@ from dpdpca_proxy.store.studies import (
 )
 from dpdpca_proxy.studies import close_if_due, fail_study, sweep
 
+_FOR_GOOD = frozenset({"chunk-differs", "share-version-not-newer", "study-closed", "too-many-versions"})
+"""Refusals of a chunk that no later change of the study or the share lifts."""
 _COPIES = b"dpdpca/copies/v2"
 MOST_VERSIONS = 64
 """The most versions of a share that an owner can complete. Each version makes the transcript permanently
@@ -85,7 +87,6 @@ def put_chunk(
         NotAllowedError: `not-a-participant`.
         ConflictError: `study-closed`, `share-version-not-newer`, `cohort-full`, `chunk-differs`,
             `too-many-versions`, `blinded-share-is-final`.
-        UnavailableError: `busy`, another request with the same chunk was refused at the same time.
         CryptographicError: the chunk does not open, or a ciphertext is invalid. The whole chunk is refused.
         MessageError: the length, position or version is wrong.
     """
@@ -103,18 +104,20 @@ def put_chunk(
         if _same_chunk(present, digest):
             return
         _check_upload(connection, load_study(connection, study), caller, version)
+        first_key = first_key_of_party(connection, caller.party)
     terms.suite.check_chunk(chunk, position, SALT_BYTES)
     name = chunk_name(study, caller.party, version, position, digest)
     key = proxy.data_key(study)
     proxy.files.write_sealed(name, chunk, key, proxy.randomness)
+    mark = copy_mark(chunk, key)
     try:
-        superseded = _record_chunk(proxy, caller, study, version, position, digest, copy_mark(chunk, key))
-    except Exception:
-        _remove_unnamed(proxy, study, caller.party, version, position, digest)
+        superseded = _record_chunk(proxy, caller, first_key, study, version, position, digest, mark)
+    except ConflictError as error:
+        if error.slug in _FOR_GOOD:
+            _remove_unnamed(proxy, study, caller.party, version, position, digest)
         raise
     if superseded is not None:
         proxy.files.remove(share_folder(study, caller.party, superseded))
-    proxy.wake()
 
 
 def copy_mark(chunk: bytes, data_key: bytes) -> Digest:
@@ -130,26 +133,24 @@ def copy_mark(chunk: bytes, data_key: bytes) -> Digest:
 def _record_chunk(
     proxy: Proxy,
     caller: PartyRow,
+    first_key: PartyId,
     study: StudyId,
     version: int,
     position: int,
     digest: Digest,
     mark: Digest,
 ) -> int | None:
-    """Records the stored file as a chunk of the share. Returns the upload that this version replaces."""
-    with proxy.database.transaction("take chunk") as connection:
+    """Records the stored file as a chunk of the share. Returns the upload that this version replaces.
+
+    Chunks of different owners are recorded side by side. `first_key` stands for all keys of this owner,
+    because it may use only one of them in a study.
+    """
+    with proxy.database.transaction("take chunk", study, first_key) as connection:
         row = load_study(connection, study)
         share = _check_upload(connection, row, caller, version)
         present = chunk_digests(connection, study, caller.party, version).get(position)
         if _same_chunk(present, digest):
             return None
-        if not proxy.files.exists(chunk_name(study, caller.party, version, position, digest)):
-            raise UnavailableError(
-                "busy",
-                "another request with the same chunk was refused at the same time",
-                "send it again",
-                retry_after_seconds=1,
-            )
         superseded = share.upload_version if share.upload_version != version else None
         if superseded is not None:
             delete_chunks(connection, study, caller.party, superseded)
@@ -213,7 +214,7 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
     terms.suite.check_member(claim.pad)
     _check_no_repeats(proxy, caller, claim)
     close_if_due(proxy, study)
-    with proxy.database.transaction("complete share") as connection:
+    with proxy.database.transaction("complete share", study) as connection:
         now = proxy.now()
         row = load_study(connection, study)
         if (known := signed_before(connection, caller, study, claim.version, statement)) is not None:
@@ -228,13 +229,13 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
             signed_version=share.signed_version,
             study=row.state,
         )
-        receipt = give_receipt(proxy, connection, caller, study, claim.version, "share", statement, now)
         set_share(connection, share, following, signed_version=claim.version, upload_version=None)
         replaced = share.signed_version if share.state is ShareState.COMPLETE else None
         if replaced is not None:
             delete_chunks(connection, study, caller.party, replaced)
         delete_decline(connection, study, caller.party)  # the latest decision counts
         touch_study(connection, row)
+        receipt = give_receipt(proxy, connection, caller, study, claim.version, "share", statement, now)
     if replaced is not None:
         proxy.files.remove(share_folder(study, caller.party, replaced))
     close_if_due(proxy, study)
@@ -259,7 +260,7 @@ def withdraw(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
         return known
     blinded = proxy.terms(study).manifest.is_blinded
     close_if_due(proxy, study)
-    with proxy.database.transaction("withdraw share") as connection:
+    with proxy.database.transaction("withdraw share", study) as connection:
         now = proxy.now()
         row = load_study(connection, study)
         if (known := signed_before(connection, caller, study, wish.version, statement)) is not None:
@@ -273,12 +274,12 @@ def withdraw(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
             study=row.state,
         )
         _check_not_behind(share, wish.version)
-        receipt = give_receipt(proxy, connection, caller, study, wish.version, "withdrawal", statement, now)
         gone = [share.signed_version, *([share.upload_version] if share.upload_version else [])]
         set_share(connection, share, following, signed_version=wish.version, upload_version=None)
         for version in gone:
             delete_chunks(connection, study, caller.party, version)
         touch_study(connection, row)
+        receipt = give_receipt(proxy, connection, caller, study, wish.version, "withdrawal", statement, now)
         if blinded:
             # Without this owner the masks of the others never vanish: nothing could be opened.
             fail_study(
@@ -312,7 +313,7 @@ def decline(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) ->
     statement = verify_statement("decline", untrusted, caller.ed25519)
     _check_study(Decline.parse(statement).study, study)
     close_if_due(proxy, study)
-    with proxy.database.transaction("decline study") as connection:
+    with proxy.database.transaction("decline study", study) as connection:
         row = load_study(connection, study)
         if find_decline(connection, study, caller.party) == statement.encoded:
             return
@@ -466,13 +467,16 @@ def _same_chunk(present: Digest | None, digest: Digest) -> bool:
 def _remove_unnamed(
     proxy: Proxy, study: StudyId, owner: PartyId, version: int, position: int, digest: Digest
 ) -> None:
-    """Removes the file of a refused chunk, unless another request stored the same chunk.
+    """Removes the file of a chunk that was refused for good, unless it was accepted before.
 
-    The removal runs in a write transaction. So another request with the same chunk either finds the file or
-    sees that it is gone. If the transaction fails, the file stays until the study's folder is removed.
+    No other request can name the file after that, so nothing is locked. After any other refusal the file
+    stays, because the chunk may come again, until the folder of its version or study is removed. So it does
+    if the storage fails now.
     """
-    with suppress(UnavailableError), proxy.database.transaction("drop chunk") as connection:
-        if chunk_digests(connection, study, owner, version).get(position) != digest:
+    with suppress(UnavailableError):
+        with proxy.database.reading("is the refused chunk there") as connection:
+            there = chunk_digests(connection, study, owner, version)
+        if there.get(position) != digest:
             proxy.files.remove(chunk_name(study, owner, version, position, digest))
 
 

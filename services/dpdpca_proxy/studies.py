@@ -171,7 +171,7 @@ def close_by_user(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: byt
         ConflictError: `cohort-too-small`, or the study was cancelled or failed.
     """
     _check_act(caller, study, "close", untrusted)
-    with proxy.database.transaction("close study") as connection:
+    with proxy.database.transaction("close study", study) as connection:
         now = proxy.now()
         row = load_study(connection, study)
         check_user(row, caller)
@@ -186,7 +186,9 @@ def close_if_due(proxy: Proxy, study: StudyId) -> None:
 
     Fails the study if too few owners have delivered.
     """
-    with proxy.database.transaction("close study when due") as connection:
+    if not is_due(proxy, study):
+        return
+    with proxy.database.transaction("close study when due", study) as connection:
         now = proxy.now()
         row = load_study(connection, study)
         if not _is_due(connection, row, now):
@@ -229,7 +231,7 @@ def cancel(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> 
         ConflictError: `noise-already-drawn`, or the study was released or has failed.
     """
     statement = _check_act(caller, study, "cancel", untrusted)
-    with proxy.database.transaction("cancel study") as connection:
+    with proxy.database.transaction("cancel study", study) as connection:
         now = proxy.now()
         row = load_study(connection, study)
         check_user(row, caller)
@@ -248,7 +250,7 @@ def fail(proxy: Proxy, row: StudyRow, slug: str, detail: str) -> None:
 
     Raises ConflictError if the study can no longer fail.
     """
-    with proxy.database.transaction("fail study") as connection:
+    with proxy.database.transaction("fail study", row.study) as connection:
         now = proxy.now()
         fail_study(proxy, connection, load_study(connection, row.study), now, slug, detail)
     sweep(proxy, row.study)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,13 @@ from study_parties import Parties
 from user_world import UserWorld
 
 from dpdpca_protocol.errors import UnavailableError, UsageError
+from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_proxy.audit import HOLDS, audit_study
 from dpdpca_proxy.loss import accept_loss
 from dpdpca_proxy.store import tables as proxy_tables
 from dpdpca_proxy.store.database import ProxyDatabase
+from dpdpca_proxy.store.log import append_entry, entries
+from dpdpca_proxy.store.witness import Mark
 from dpdpca_runtime.database import Database
 from dpdpca_runtime.files import write_private
 from dpdpca_runtime.http.retry import Patience
@@ -143,7 +147,7 @@ def test_a_commit_is_synced_whatever_the_server_prefers(server: PostgresServer) 
         assert connection.exec_driver_sql("SHOW synchronous_commit").scalar_one() == "on"
 
 
-def test_writers_run_one_after_the_other(server: PostgresServer) -> None:
+def test_writers_about_everything_run_one_after_the_other(server: PostgresServer) -> None:
     """Each reads a number and writes the next one; several processes have no common lock but the server's."""
     name, writers, turns = server.new_database(), 4, 25
     server.execute("CREATE TABLE counter (value BIGINT)", name)
@@ -160,6 +164,91 @@ def test_writers_run_one_after_the_other(server: PostgresServer) -> None:
         list(pool.map(count, range(writers)))
     with opened(server, "proxy", name) as database, database.reading("count") as connection:
         assert connection.exec_driver_sql("SELECT value FROM counter").scalar_one() == writers * turns
+
+
+def impatient(connection: Any, *_: object) -> None:
+    connection.execute("SET lock_timeout = '50ms'")
+    connection.commit()
+
+
+@pytest.mark.parametrize(
+    ("held", "asked", "waits"),
+    [
+        pytest.param((b"study",), (b"another",), False, id="two studies"),
+        pytest.param((b"study",), (b"study",), True, id="one study"),
+        pytest.param((b"study", b"owner"), (b"study", b"another"), False, id="two owners of a study"),
+        pytest.param((b"study", b"owner"), (b"study", b"owner"), True, id="one owner"),
+        pytest.param((b"study", b"owner"), (b"another", b"owner"), False, id="an owner in two studies"),
+        pytest.param((b"study", b"owner"), (b"study",), True, id="an owner and the study"),
+        pytest.param((b"study",), (b"study", b"owner"), True, id="the study and an owner"),
+        pytest.param((b"study", b"owner"), (), True, id="an owner and everything"),
+        pytest.param((), (b"study", b"owner"), True, id="everything and an owner"),
+        pytest.param((b"study", b"owner"), (b"studyowner",), False, id="names that are one text"),
+    ],
+)
+def test_only_writers_about_the_same_wait(
+    server: PostgresServer,
+    database: Database,
+    held: tuple[bytes, ...],
+    asked: tuple[bytes, ...],
+    waits: bool,
+) -> None:
+    """A writer that waits would have to wait for a transaction that only ends after it."""
+    with opened(server, "proxy", _name_of(database)) as other, other.transaction("hold", *held):
+        event.listen(database._engine, "checkout", impatient)
+        if waits:
+            with pytest.raises(UnavailableError) as told, database.transaction("wait", *asked):
+                pass
+            assert told.value.slug == "busy"
+        else:
+            with database.transaction("go on", *asked):
+                pass
+    with database.transaction("go on later", *asked):
+        pass
+
+
+def test_writers_of_two_studies_append_to_the_log_in_turn(server: PostgresServer, database: Database) -> None:
+    """The second reads the end of the log only when the first has committed its entry."""
+    now = datetime.now(UTC)
+    with ThreadPoolExecutor(1) as pool, opened(server, "proxy", _name_of(database)) as other:
+        with database.transaction("first", b"study") as connection:
+            first = append_entry(connection, "receipt", Digest.of(b"first"), now)
+
+            def append() -> Mark:
+                with other.transaction("second", b"another") as connection:
+                    return append_entry(connection, "receipt", Digest.of(b"second"), now)
+
+            second = pool.submit(append)
+            wait_for(lambda: _waiting(server) == 1)
+        assert second.result().generation == first.generation + 1
+    with database.reading("log") as connection:
+        (before, head), (after, last) = entries(connection)
+    assert (after.previous, head, last) == (before.digest, before.digest, after.digest)
+
+
+def _waiting(server: PostgresServer) -> int:
+    """How many transactions wait for a lock."""
+    with server.connect("postgres") as connection:
+        row = connection.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_writers_that_wait_leave_connections_to_readers(server: PostgresServer, database: Database) -> None:
+    writers = 40
+    with opened(server, "proxy", _name_of(database)) as other, ThreadPoolExecutor(writers) as pool:
+        with other.transaction("hold", b"study"):
+
+            def write(_turn: int) -> None:
+                with database.transaction("wait", b"study"):
+                    pass
+
+            waiting = [pool.submit(write, turn) for turn in range(writers)]
+            wait_for(lambda: _waiting(server) == 8)
+            with database.reading("read") as connection:
+                assert connection.exec_driver_sql("SELECT 1").scalar_one() == 1
+        for each in waiting:
+            each.result()
 
 
 def test_a_reader_sees_one_state_and_changes_nothing(database: Database) -> None:
@@ -180,10 +269,6 @@ def test_a_reader_sees_one_state_and_changes_nothing(database: Database) -> None
 
 
 def test_a_lasting_writer_makes_others_busy(server: PostgresServer, database: Database) -> None:
-    def impatient(connection: Any, *_: object) -> None:
-        connection.execute("SET lock_timeout = '50ms'")
-        connection.commit()
-
     with opened(server, "proxy", _name_of(database)) as other, other.transaction("hold"):
         event.listen(database._engine, "checkout", impatient)
         with pytest.raises(UnavailableError) as told, database.transaction("wait"):

@@ -38,11 +38,12 @@ class ProxyDatabase(Database):
         """The reason why the last write failed, if the storage caused it; None after a successful write."""
 
     @contextmanager
-    def transaction(self, name: str, *, accepting_loss: bool = False) -> Iterator[Connection]:
+    def transaction(self, name: str, *about: bytes, accepting_loss: bool = False) -> Iterator[Connection]:
         """Like `Database.transaction`. When this returns, the witness knows of the transaction.
 
         Args:
             name: the name of the operation, for metrics.
+            about: the thing that it is about, from the largest to the smallest. Nothing means everything.
             accepting_loss: continues although the witness has seen more than the database contains.
 
         Raises:
@@ -54,7 +55,7 @@ class ProxyDatabase(Database):
         """
         mark: Mark | None = None
         try:
-            with super().transaction(name) as connection:
+            with super().transaction(name, *about) as connection:
                 try:
                     yield connection
                 finally:

@@ -16,6 +16,7 @@ from dpdpca_protocol.messages.log import LogEntry
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_proxy.store.tables import log
 from dpdpca_proxy.store.witness import START, Mark
+from dpdpca_runtime.database import wait_turn
 
 DRAW = "draw"
 """The draw of a study's noise.
@@ -31,8 +32,12 @@ def append_entry(
     connection: Connection, kind: str, subject: Digest, now: datetime, *, after: int = 0
 ) -> Mark:
     """Appends the next entry, with a number above `after`. The transaction reports the entry to the
-    witness."""
-    last = last_mark(connection)
+    witness.
+
+    All others that append wait until this transaction ends, so this is the last thing that it does. Times of
+    entries about different studies need not rise, because each is read before the wait.
+    """
+    last = mark_to_follow(connection)
     entry = LogEntry(max(last.generation, after) + 1, last.head, now, kind, subject)
     connection.execute(
         insert(log).values(
@@ -47,6 +52,12 @@ def append_entry(
     mark = Mark(entry.position, entry.digest)
     connection.info[_WRITTEN] = mark
     return mark
+
+
+def mark_to_follow(connection: Connection) -> Mark:
+    """The mark that the next entry of this transaction will follow: nobody else appends before."""
+    wait_turn(connection)
+    return last_mark(connection)
 
 
 def last_mark(connection: Connection) -> Mark:

@@ -152,6 +152,16 @@ def keys_of_party(connection: Connection, party: PartyId) -> frozenset[PartyId]:
     return frozenset(ids)
 
 
+def first_key_of_party(connection: Connection, party: PartyId) -> PartyId:
+    """The id with which this party enrolled. A rotation never changes it."""
+    rows = connection.execute(select(rotations.c.party, rotations.c.successor)).all()
+    before: dict[PartyId, PartyId] = {row.successor: row.party for row in rows}
+    seen = {party}
+    while (party := before.get(party, party)) not in seen:
+        seen.add(party)
+    return party
+
+
 def insert_nonce(connection: Connection, party: PartyId, nonce: str, seen_at: int) -> bool:
     """Whether the nonce is new for this party. A new nonce is stored."""
     row = conditional_insert(connection, nonces).values(party=party, nonce=nonce, seen_at=seen_at)

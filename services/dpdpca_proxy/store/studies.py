@@ -199,13 +199,27 @@ def set_study(connection: Connection, row: StudyRow, **columns: Any) -> None:
             studies.c.revision == row.revision,
         )
         .values(revision=row.revision + 1, **columns),
-        UnavailableError("busy", "the study changed at the same time", "try again", retry_after_seconds=1),
+        _changed_meanwhile(),
     )
 
 
+def _changed_meanwhile() -> UnavailableError:
+    return UnavailableError("busy", "the study changed at the same time", "try again", retry_after_seconds=1)
+
+
 def touch_study(connection: Connection, row: StudyRow) -> None:
-    """Marks a study as changed after a change in another table. Raises like `set_study`."""
-    set_study(connection, row)
+    """Marks a study as changed after a change in another table, whatever others have changed since `row` was
+    read, except its state. Others that touch it wait until this transaction ends, so this comes last.
+
+    Raises UnavailableError if the state has changed.
+    """
+    change_one(
+        connection,
+        update(studies)
+        .where(studies.c.study == row.study, studies.c.state == str(row.state))
+        .values(revision=studies.c.revision + 1),
+        _changed_meanwhile(),
+    )
 
 
 def named_participants(connection: Connection, study: StudyId) -> frozenset[PartyId]:

@@ -111,9 +111,9 @@ def test_no_event_has_a_time_from_before_its_turn_came(
     real, early, seen = ProxyDatabase.transaction, list[str](), 0
 
     @contextmanager
-    def delayed(self: ProxyDatabase, name: str, **options: Any) -> Iterator[Connection]:
+    def delayed(self: ProxyDatabase, name: str, *about: bytes, **options: Any) -> Iterator[Connection]:
         nonlocal seen
-        with real(self, name, **options) as connection:
+        with real(self, name, *about, **options) as connection:
             before = connection.execute(select(func.count()).select_from(events)).scalar_one()
             world.clock.ahead += timedelta(seconds=1)
             begun = time_text(world.clock())

@@ -11,7 +11,7 @@ import pytest
 from promises import Promise
 from proxy_world import InlineWorker, OpenStudy, ProxyWorld, dump, values_of, wait_for
 
-from dpdpca_protocol.errors import DpdpcaError, UnavailableError
+from dpdpca_protocol.errors import ConflictError, DpdpcaError, UnavailableError
 from dpdpca_protocol.wire.sealing import seal_at_rest
 from dpdpca_proxy import jobs
 from dpdpca_proxy.audit import HOLDS, audit_study
@@ -87,11 +87,11 @@ def test_a_commit_that_fails_leaves_the_step_to_do_again(
     failed: list[str | None] = []
     real = ProxyDatabase.transaction
 
-    def failing(self: ProxyDatabase, given: str) -> Any:
+    def failing(self: ProxyDatabase, given: str, *about: bytes) -> Any:
         if given == name and not failed:
             failed.append(name)
             raise UnavailableError("storage-full", "no room")
-        return real(self, given)
+        return real(self, given, *about)
 
     monkeypatch.setattr(ProxyDatabase, "transaction", failing)
     monkeypatch.setattr(jobs, "_MOST_BACKOFF_SECONDS", 0.1)
@@ -167,17 +167,40 @@ def test_the_store_holds_chunks_only_sealed(world: ProxyWorld) -> None:
 
 def test_a_refused_chunk_leaves_no_file(world: ProxyWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     study = world.open_study(3)
-    real = ProxyDatabase.transaction
+    owner, real = world.owners[0], ProxyDatabase.transaction
+    late, newer = (study.plain_chunks(values_of(3, seed)) for seed in (0, 1))
 
-    def failing(self: ProxyDatabase, name: str) -> Any:
+    def overtaken(self: ProxyDatabase, name: str, *about: bytes) -> Any:
+        if name == "take chunk":
+            monkeypatch.undo()
+            study.upload(owner, newer, 2)
+        return real(self, name, *about)
+
+    monkeypatch.setattr(ProxyDatabase, "transaction", overtaken)
+    with pytest.raises(ConflictError) as told:
+        study.upload(owner, late)
+    assert told.value.slug == "share-version-not-newer"
+    folder = world.home / "studies" / study.study.hex() / "sealed" / "shares" / owner.public.party_id.hex()
+    assert [path.parent.name for path in folder.rglob("0-*")] == ["2"]
+
+
+def test_a_chunk_that_cannot_be_recorded_now_is_taken_when_it_comes_again(
+    world: ProxyWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = world.open_study(3)
+    chunks, real = study.plain_chunks(values_of(3, 0)), ProxyDatabase.transaction
+
+    def failing(self: ProxyDatabase, name: str, *about: bytes) -> Any:
         if name == "take chunk":
             raise UnavailableError("storage-full", "no room")
-        return real(self, name)
+        return real(self, name, *about)
 
     monkeypatch.setattr(ProxyDatabase, "transaction", failing)
     with pytest.raises(UnavailableError):
-        study.upload(world.owners[0], study.plain_chunks(values_of(3, 0)))
-    assert not list((world.home / "studies").rglob("0-*"))
+        study.upload(world.owners[0], chunks)
+    monkeypatch.undo()
+    study.upload(world.owners[0], chunks)
+    assert world.client(world.owners[0]).share(study.study).chunks == {0}
 
 
 def test_fifty_equal_requests_change_the_state_once(world: ProxyWorld) -> None:

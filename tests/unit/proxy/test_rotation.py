@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from typing import Any
 
 import httpx
 import pytest
@@ -14,6 +15,7 @@ from dpdpca_protocol.messages.rotation import Rotation, follow_rotations, verify
 from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.signing import IdentityKey, Statement, verify_statement
+from dpdpca_proxy.store.database import ProxyDatabase
 from dpdpca_proxy.store.log import entries
 from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_runtime.identity_files import IdentityFiles
@@ -47,6 +49,30 @@ def test_an_owner_gets_a_new_key_once(world: ProxyWorld) -> None:
     with pytest.raises(ConflictError, match="is not above the version"):
         world.client(new).rotate(rotation(new, third, 1))
     assert world.client(new).rotate(rotation(new, third, 5)) == third.public.party_id
+
+
+def test_chunks_under_all_keys_of_an_owner_are_recorded_in_turn(
+    world: ProxyWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise an owner could begin two shares of a study at once, and complete neither."""
+    keys = [world.owners[0], IdentityKey.generate(), IdentityKey.generate()]
+    about, real = list[tuple[bytes, ...]](), ProxyDatabase.transaction
+
+    def noted(self: ProxyDatabase, name: str, *thing: bytes) -> Any:
+        if name == "take chunk":
+            about.append(thing)
+        return real(self, name, *thing)
+
+    studies = []
+    for _ in keys:
+        world.with_new_key()
+        studies.append(world.open_study(3, named=False, min_owners=2))
+    monkeypatch.setattr(ProxyDatabase, "transaction", noted)
+    for version, (key, study) in enumerate(zip(keys, studies, strict=True)):
+        if version:
+            world.client(keys[version - 1]).rotate(rotation(keys[version - 1], key, version))
+        study.upload(key, study.plain_chunks(values_of(3, 0)))
+    assert about == [(study.study, keys[0].public.party_id) for study in studies]
 
 
 def test_no_party_rotates_without_end(world: ProxyWorld, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -482,12 +482,12 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     left, original = [-1], Database.transaction
 
     @contextmanager
-    def counted(self: Database, name: str) -> Iterator[Any]:
+    def counted(self: Database, name: str, *about: bytes) -> Iterator[Any]:
         if self.place.endswith("user.sqlite3"):
             if left[0] == 0:
                 raise DiedError(name)
             left[0] -= 1
-        with original(self, name) as connection:
+        with original(self, name, *about) as connection:
             yield connection
 
     monkeypatch.setattr(Database, "transaction", counted)
