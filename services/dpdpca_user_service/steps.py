@@ -502,7 +502,7 @@ def _publish(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
         plain = publishable(model.study, model.components, len(keys), once=is_wide)
         log = service.store.log_head()
         if is_wide:
-            said = SealedComponents.seal_once(model.study, plain, keys, OS_RANDOMNESS, log)
+            said = SealedComponents.seal_once(model.study, plain, keys, log)
         else:
             said = SealedComponents.seal_each(model.study, plain, keys, log)
         encoded = said.sign(service.key_of(row)).encoded

@@ -87,7 +87,7 @@ LEAVES = {
     "digest of the count challenge,": "count-challenge.ciphertext count-answer.challenge"
     " count-answer.randomizer",
     "number of records and the proof": "count-answer.records release.records",
-    "sealed chunks and sealed components,": "components.sealed components.digest",
+    "sealed chunks and sealed components,": "components.sealed components.body components.digest",
     "token of a draw of noise,": "log.subject",
     "head of the proxy's log and of the data user's log;": "mark.head mark.generation share.proxy_log"
     " components.log count-answer.log event.previous event.index log.previous log.digest",

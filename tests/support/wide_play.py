@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from dpdpca_protocol.privacy.mechanisms import NoiseLaw
 from dpdpca_protocol.release.release import NoisyScatter
-from dpdpca_user.results.wide.rule import LIFTED_BOUND, LiftRule
+from dpdpca_protocol.terms.terms import LIFT_BOUND
+from dpdpca_user.results.wide.rule import LiftRule
 
 Floats = NDArray[np.float64]
 _BATCH = 2**24
@@ -87,12 +88,12 @@ class WidePlay:
         offset = np.array([float(each) for each in rule.offset])
         lifted, gram = np.zeros((self.d, k)), np.zeros((k, k))
         for z in self._rows():
-            a = cut_rows(np.floor((z @ towards + offset + 2**15) / 2**16), LIFTED_BOUND)
+            a = cut_rows(np.floor((z @ towards + offset + 2**15) / 2**16), LIFT_BOUND)
             lifted += z.T @ a
             gram += a.T @ a
-        t = sqrt(2 * self.record_bound * LIFTED_BOUND / rho * self.draws)
+        t = sqrt(2 * self.record_bound * LIFT_BOUND / rho * self.draws)
         lifted = self.repeats * lifted + t * self.source.standard_normal((self.d, k))
-        u = t * sqrt(LIFTED_BOUND / self.record_bound)
+        u = t * sqrt(LIFT_BOUND / self.record_bound)
         return lifted, self.repeats * gram + self._symmetric(k, sqrt(2) * u, u), t
 
     def scores(self, vectors: Floats, norm: float, rho: float) -> tuple[NoisyScatter, NoiseLaw]:
@@ -165,15 +166,15 @@ class NormalPlay(WidePlay):
         k = len(rule.matrix)
         offset = np.array([float(each) for each in rule.offset])
         numbers = self.sketched @ rule.matrix.T.astype(np.float64) + offset
-        a = cut_rows(np.floor((numbers + 2**15) / 2**16), LIFTED_BOUND)
+        a = cut_rows(np.floor((numbers + 2**15) / 2**16), LIFT_BOUND)
         gram = a.T @ a
         left = np.maximum(
             self.variances - np.einsum("im,mi->i", self.towards, self.matrix * self.variances), 0
         )
         other = np.sqrt(left)[:, None] * self.source.standard_normal((self.d, k)) @ np.linalg.cholesky(gram).T
-        t = sqrt(2 * self.record_bound * LIFTED_BOUND / rho * self.draws)
+        t = sqrt(2 * self.record_bound * LIFT_BOUND / rho * self.draws)
         lifted = self.towards @ (self.sketched.T @ a) + other
-        u = t * sqrt(LIFTED_BOUND / self.record_bound)
+        u = t * sqrt(LIFT_BOUND / self.record_bound)
         return (
             lifted + t * self.source.standard_normal((self.d, k)),
             gram + self._symmetric(k, sqrt(2) * u, u),

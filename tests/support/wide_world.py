@@ -113,7 +113,7 @@ class WideChain:
         components, world = made_up(study.manifest, vectors), self.world
         plain = encode_components(study.study, change(components) if change else components)
         keys = {each.public.party_id: each.public.sealing_key for each in world.owners}
-        statement = SealedComponents.seal_once(study.study, plain, keys, OS_RANDOMNESS).sign(world.user)
+        statement = SealedComponents.seal_once(study.study, plain, keys).sign(world.user)
         world.client(world.user).publish_components(study.study, statement)
         return statement.digest
 

@@ -190,13 +190,13 @@ def test_components_that_are_sent_once_open_for_each_owner_alone() -> None:
     keys = [IdentityKey.generate() for _ in range(3)]
     named = {key.public.party_id: key.public.sealing_key for key in keys[:2]}
     plain = bytes(100_000)
-    sent = SealedComponents.seal_once(STUDY, plain, named, OS_RANDOMNESS)
+    sent = SealedComponents.seal_once(STUDY, plain, named)
     statement = sent.sign(keys[0])
     assert len(statement.encoded) < 2 * len(plain) + 10_000
     read = SealedComponents.parse(statement)
     assert read == sent
     assert [read.open(key.public.party_id, key.opening_key) for key in keys] == [plain, plain, None]
-    again = SealedComponents.seal_once(STUDY, plain, named, OS_RANDOMNESS)
+    again = SealedComponents.seal_once(STUDY, plain, named)
     assert again.body != sent.body
     assert sent.body is not None
     altered = replace(sent, body=sent.body[:-1] + bytes([sent.body[-1] ^ 1]))

@@ -20,7 +20,7 @@ from dpdpca_protocol.paillier import proof as proof_module
 from dpdpca_protocol.paillier.keys import KeyRules
 from dpdpca_protocol.terms.parties import KeyTerms, Participant, Party, ProxyParty
 from dpdpca_protocol.terms.signed_manifest import sign_manifest
-from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.signing import sign_statement
 from dpdpca_proxy.enrolment import party_of
 from dpdpca_proxy.studies import accept_manifest
@@ -50,6 +50,9 @@ class OneManifest:
 
     def manifest(self, _study: StudyId) -> bytes:
         return self.encoded
+
+    def feature_list(self, _digest: Digest) -> bytes:
+        raise AssertionError("these manifests name no list")
 
 
 def manifest_of(world: ProxyWorld, operation: dict[str, Any]) -> tuple[bytes, StudyId]:

@@ -159,25 +159,10 @@ class RecordSource(ABC):
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureBlock:
-    """Some features of some records.
-
-    Attributes:
-        first_feature, first_record: where the block begins.
-        values: (n, w) numbers, laid out by rows; NaN for a missing value.
-    """
-
-    first_feature: int
-    first_record: int
-    values: NDArray[Any]
-
-
 class ColumnSource(RecordSource):
     """Records that are stored column by column: reading a few of them costs a step for each column.
 
-    A pass over blocks of features (`feature_blocks`) reads each column once. Reading by rows (`read`) also
-    does: the columns are spooled to the disk first, 1 to 8 bytes for each value.
+    So each column is read once, and the columns are spooled to the disk first, 1 to 8 bytes for each value.
 
     Args:
         folder: for the spool; None means the system's folder for temporary files.
@@ -201,35 +186,6 @@ class ColumnSource(RecordSource):
     def counted(self, values: NDArray[Any], positions: Sequence[int]) -> NDArray[Any]:
         """What a study counts in place of stored `values`, (n, w), which have the columns at `positions`."""
         return values
-
-    def feature_blocks(
-        self,
-        positions: Sequence[int],
-        width: int,
-        values: int = BATCH_VALUES,
-    ) -> Iterator[FeatureBlock]:
-        """All numbers in the columns at `positions`: `width` features at a time, and of these the records in
-        order, `values` values at a time.
-
-        The blocks depend on nothing but the numbers of records and features, so sums over them are the same
-        for each file that holds the table.
-
-        Args:
-            positions: in `names`, one for each feature, all numeric.
-            width: how many features a block has; the last ones may have fewer.
-            values: at most so many values are in a block, or one record.
-
-        Raises:
-            InputError: the source is damaged.
-            UnavailableError: the disk is full.
-        """
-        for first in range(0, len(positions), width):
-            group = positions[first : first + width]
-            with self._spooled(group) as spool:
-                count = max(1, values // len(group))
-                for start in range(0, self.records, count):
-                    rows = spool.rows(start, min(start + count, self.records))
-                    yield FeatureBlock(first, start, np.ascontiguousarray(self.counted(rows, group)))
 
     def call_counts(self) -> NDArray[np.int64] | None:
         """(records, 3): how often each record has each number of `CALLS` in all its stored columns.

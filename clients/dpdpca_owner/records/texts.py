@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdpca_owner.records.source import BATCH_VALUES, ColumnSource, FeatureBlock, Listener, RecordSource
+from dpdpca_owner.records.source import ColumnSource, Listener, RecordSource
 from dpdpca_protocol.records.columns import (
     MISSING_WORDS,
     Column,
@@ -169,15 +169,6 @@ class MarkedColumns(MarkedSource, ColumnSource):
 
     def counted(self, values: NDArray[Any], positions: Sequence[int]) -> NDArray[Any]:
         return self._columns.counted(values, positions)
-
-    def feature_blocks(
-        self,
-        positions: Sequence[int],
-        width: int,
-        values: int = BATCH_VALUES,
-    ) -> Iterator[FeatureBlock]:
-        for block in self._columns.feature_blocks(positions, width, values):
-            yield replace(block, values=self._markers.read_block(block.values))
 
 
 def marked(source: RecordSource, markers: Sequence[str]) -> RecordSource:

@@ -7,7 +7,7 @@ from typing import Any, Self
 from dpdpca_protocol.errors import CryptographicError, IntegrityError, MessageError
 from dpdpca_protocol.messages.share import CohortMember
 from dpdpca_protocol.messages.software import Software, named_software, naming_software
-from dpdpca_protocol.randomness import Randomness
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.study import ReleaseKind, StudyState
 from dpdpca_protocol.wire.fields import read_time, text_problem
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
@@ -379,12 +379,11 @@ class SealedComponents:
         study: StudyId,
         plain: bytes,
         owners: Mapping[PartyId, bytes],
-        randomness: Randomness,
         log: Digest | None = None,
     ) -> Self:
         """The components once, and their key for each owner, whose `kem` is given."""
-        key = randomness.bytes(DATA_KEY_BYTES)
-        body = seal_at_rest(plain, key, components_info(study), randomness)
+        key = OS_RANDOMNESS.bytes(DATA_KEY_BYTES)
+        body = seal_at_rest(plain, key, components_info(study), OS_RANDOMNESS)
         return replace(cls.seal_each(study, key, owners, log), body=body)
 
     def open(self, owner: PartyId, key: KemKey) -> bytes | None:

@@ -11,6 +11,7 @@ from genotype_files import OF_CALLS, OF_DOSAGES, SITES, Genotypes, Write
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from present import present
 from reference_data import Seeded
 from study_parties import MakeManifest
 
@@ -94,8 +95,9 @@ def test_every_source_gives_the_same_share(
 
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("name", [name for name in OF_CALLS if name not in ("csv", "parquet", "sql")])
-def test_blocks_of_features_have_the_table(tmp_path: Path, make_manifest: MakeManifest, name: str) -> None:
-    """Each block once, in an order that depends on the numbers of records and features alone."""
+def test_tables_have_the_columns_that_were_asked_for(
+    tmp_path: Path, make_manifest: MakeManifest, name: str
+) -> None:
     genotypes = np.random.default_rng(7).choice([0, 1, 2, np.nan], (11, len(SITES)))  # noqa: TID251
     wanted = SITES[::-1]
     features = asked(make_manifest, wanted).features
@@ -106,31 +108,21 @@ def test_blocks_of_features_have_the_table(tmp_path: Path, make_manifest: MakeMa
     if not isinstance(source, ColumnSource):
         return
     assert source.records == 11
-    found = np.full((11, len(wanted)), -1.0)
-    places = []
-    for block in source.feature_blocks(match_columns(source.names, features), width=4, values=12):
-        count, width = block.values.shape
-        assert count * width <= 12
-        assert block.values.flags.c_contiguous
-        rows = slice(block.first_record, block.first_record + count)
-        columns = slice(block.first_feature, block.first_feature + width)
-        assert (found[rows, columns] == -1).all()
-        found[rows, columns] = block.values
-        places.append((block.first_feature, block.first_record))
-    assert np.array_equal(found, genotypes[:, ::-1], equal_nan=True)
-    assert places == [(0, 0), (0, 3), (0, 6), (0, 9), (4, 0), (4, 6)]
+    tables = list(present(source.tables(match_columns(source.names, features), 3)))
+    assert [len(table) for table in tables] == [3, 3, 3, 2]
+    assert np.array_equal(np.concatenate(tables), genotypes[:, ::-1], equal_nan=True)
 
 
-def test_markers_are_missing_values_in_blocks_too(tmp_path: Path, make_manifest: MakeManifest) -> None:
+def test_markers_are_missing_values_in_tables_too(tmp_path: Path, make_manifest: MakeManifest) -> None:
     genotypes = np.array([[0.0, 1.0], [2.0, -9.0], [1.0, np.nan]])
     location = OF_CALLS["npy by columns"](tmp_path / "table", genotypes, SITES[:2])
     features = asked(make_manifest, SITES[:2]).features
     marked = DataLocation(location.data, reading=Reading(missing_markers=("-9",)))
     source = open_source(marked, features)
     assert isinstance(source, ColumnSource)
-    (block,) = source.feature_blocks([0, 1], width=2)
+    (table,) = present(source.tables([0, 1], 10))
     expected = np.array([[0.0, 1.0], [2.0, np.nan], [1.0, np.nan]])
-    assert np.array_equal(block.values, expected, equal_nan=True)
+    assert np.array_equal(table, expected, equal_nan=True)
     (columns,) = read_batches(source, features)
     assert np.array_equal(columns[SITES[1]], expected[:, 1], equal_nan=True)
 

@@ -52,7 +52,7 @@ def published(lift: Manifest, parties: Parties, components: Components | None = 
     key, study = parties.owners[0].public, lift.study_id
     plain = encode_components(study, components or made_up(lift, VECTORS))
     keys = {key.party_id: key.sealing_key}
-    return SealedComponents.seal_once(study, plain, keys, OS_RANDOMNESS).sign(parties.user)
+    return SealedComponents.seal_once(study, plain, keys).sign(parties.user)
 
 
 def scores_on(make_manifest: MakeManifest, lift: Manifest, statement: Statement, columns: int) -> Manifest:

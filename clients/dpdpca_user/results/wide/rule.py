@@ -5,26 +5,19 @@ the directions of the sketch and makes a usual record twice as long as the cut a
 direction of a is left. The offset o takes the mean out. No guarantee depends on C or o.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import isqrt, sqrt
+from math import sqrt
 from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.records.projection import LIFT_BITS
+from dpdpca_protocol.terms.terms import LIFT_BOUND
+from dpdpca_protocol.terms.wide import ENTRY_LIMIT
 from dpdpca_user.results.wide.sketch import SketchReading, check_seen
-
-LIFTED_BOUND = 2**20
-"""B ≥ Σa² of every record."""
-SCALE = 2**16
-"""One unit of a, in units of C·P₀z + o."""
-MOST_ENTRY = 2**40
-"""Entries of C are smaller than this."""
-MOST_REACH = 2**52
-"""C·P₀z + o is smaller than this, so that float64 is exact."""
 
 _CUT = 0.5
 """c: the length at which a is cut, in units of its usual length."""
@@ -71,13 +64,13 @@ def lift_rule(reading: SketchReading, columns: int) -> LiftRule:
     # Σ y yᵀ over differences of pairs is twice their scatter
     moments = (np.maximum(held, _FLOOR * reading.edge) + reading.bulk) * (2 if reading.of_pairs else 1)
     spread = np.sqrt(moments / reading.count)
-    real = np.rint(SCALE * sqrt(LIFTED_BOUND) / (_CUT * sqrt(columns)) * directions / spread[:, None])
+    real = np.rint(2.0**LIFT_BITS * sqrt(LIFT_BOUND) / (_CUT * sqrt(columns)) * directions / spread[:, None])
     largest = float(np.abs(real).max())
-    if not largest < MOST_ENTRY:
+    if not largest < ENTRY_LIMIT:
         raise PolicyError(
             "manifest-refused",
             f"the records vary so little that an entry of the lift's matrix would be {largest:.3g}, but"
-            f" entries are below {MOST_ENTRY:.3g}",
+            f" entries are below {ENTRY_LIMIT:.3g}",
             "use more fraction bits, or narrower bounds for the features",
         )
     matrix = real.astype(np.int64)
@@ -88,28 +81,6 @@ def _offset(matrix: NDArray[np.int64], reading: SketchReading) -> tuple[int, ...
     if reading.of_pairs:
         return (0,) * len(matrix)
     return tuple(round(Fraction(-sum(map(mul, row, reading.sums)), reading.count)) for row in matrix.tolist())
-
-
-def check_reach(squared_norms: Sequence[int], offset: Sequence[int], record_bound: int) -> None:
-    """Refuses a rule for which C·P₀z + o could reach 2⁵², in whole numbers.
-
-    Args:
-        squared_norms: (k,) Σᵢ Mⱼᵢ² over the features i, for each row j of M = C·P₀.
-        offset: (k,) o.
-        record_bound: K ≥ Σz² of every record, grid².
-
-    Raises:
-        PolicyError: `manifest-refused`.
-    """
-    most = record_bound * max(squared_norms)
-    room = MOST_REACH - max(map(abs, offset), default=0)
-    if room <= 0 or most >= room**2:
-        raise PolicyError(
-            "manifest-refused",
-            f"a number of a record could reach {isqrt(most) + MOST_REACH - room:.4g} in this lift, but"
-            f" numbers must be below {MOST_REACH:.4g}",
-            "use fewer fraction bits, or make the sketch again with more rows",
-        )
 
 
 def scores_norm(reading: SketchReading, columns: int, clip_norm: float, grid: int, d: int) -> float:
