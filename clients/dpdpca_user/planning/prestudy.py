@@ -132,6 +132,7 @@ class ReleasedSketch:
             "count": reading.count,
             "of_pairs": reading.of_pairs,
             "seen_count": reading.seen_count,
+            "sums": list(reading.sums),
             **{name: getattr(reading, name) for name in _NUMBERS},
             **{name: getattr(reading, name).tolist() for name in _ARRAYS},
         }
@@ -150,6 +151,7 @@ class ReleasedSketch:
             count=int(untrusted["count"]),
             of_pairs=untrusted["of_pairs"] is True,
             seen_count=seen,
+            sums=tuple(int(value) for value in untrusted["sums"]),
             **numbers,
             **arrays,
         )
