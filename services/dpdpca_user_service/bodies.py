@@ -161,6 +161,7 @@ class SketchBody(Body):
     count: int = Field(description="Records, or pairs of records.")
     of_pairs: bool
     seen_count: int = Field(description="How many leading directions cannot be noise.")
+    sums: list[int] = Field(description="Of the mixtures, with noise; all 0 for pairs.")
     trace: float
     trace_noise: float
     bulk: float = Field(description="The median eigenvalue.")
