@@ -148,7 +148,8 @@ class UserWorld:
     def opened(self, row: StudyRow) -> OpenStudy:
         """The study as owners see it."""
         encoded = self.service.store.need(row.id, "manifest")
-        signed = open_manifest(encoded, key_rules=KeyRules(TOY_BITS))
+        lists = self.service.feature_lists
+        signed = open_manifest(encoded, key_rules=KeyRules(TOY_BITS), feature_lists=lists)
         return OpenStudy(self.world, signed.study_id, signed.manifest, verify_statement("manifest", encoded))
 
     def deliver_all(self, row: StudyRow) -> list[Values]:

@@ -14,11 +14,16 @@ from wide_rounds import Floats, deliver, factor_records, terms
 
 from dpdpca_protocol.result.components import LOWER_BOUND, VARIANCE
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.feature_list import encode_features, reference_to
+from dpdpca_protocol.terms.features import Feature
+from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_user.planning import wide, wide_chain
+from dpdpca_user.planning.draft import tidied_features
 from dpdpca_user.results.wide.choice import Choice, Visibility, choose_release, visibility
 from dpdpca_user.results.wide.sketch import SketchReading
 from dpdpca_user_service.chains import chain_facts, create_chain
 from dpdpca_user_service.drafts import plan_draft
+from dpdpca_user_service.operations import keep_list
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.store.chains import ChainRow, ChainState
 
@@ -181,3 +186,21 @@ def test_nothing_changes_for_few_features(user: WideWorld, monkeypatch: pytest.M
     chain = user.run_chain(RECORDS, BASE)
     assert chain.state is ChainState.DONE, chain.problem
     assert "sketch" not in [each.release for each in chain.rounds]
+
+
+@pytest.mark.nightly
+def test_rounds_name_the_list_of_the_base_draft_or_one_with_moved_centres(user: WideWorld, only_lifts: None) -> None:
+    features = [Feature.parse(body, "a") for body in tidied_features(BASE["features"], False)]
+    content = encode_features(features)
+    named = keep_list(user.service, Digest.of(content).hex(), content)
+    base = {name: value for name, value in BASE.items() if name != "features"} | {"feature_list": named}
+    user.restarts = True
+    chain = user.run_chain(RECORDS, base)
+    assert chain.state is ChainState.DONE, chain.problem
+    assert kinds(chain) == ROUNDS
+    manifests = [user.opened(user.row(each.row)).manifest for each in chain.rounds]
+    assert manifests[0].feature_list == reference_to(content, features)
+    # After the means, the centres are others: a new list, which all later rounds name.
+    sketch, lift, scores = (each.feature_list for each in manifests[-3:])
+    assert sketch == lift == scores is not None
+    assert [each.name for each in manifests[-1].features] == [each.name for each in features]
