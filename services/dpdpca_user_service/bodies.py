@@ -169,7 +169,6 @@ class SketchBody(Body):
     edge: float = Field(description="A direction with a lower height cannot be told from the bulk.")
     noise_energy: float
     mean_square: float = Field(description="Of the mean, without its noise.")
-    sums: list[int] = Field(description="Of the mixtures, exact; zeros for pairs.")
     mean: Vector
     directions: Matrix
     heights: Vector = Field(description="The eigenvalues above the bulk.")

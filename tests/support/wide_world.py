@@ -26,7 +26,6 @@ from dpdpca_owner.sending import SendWatcher, send
 from dpdpca_owner.upload import Settled, Watcher
 from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.paillier.keys import KeyRules
-from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.result.components import Components, EncodedSpace
 from dpdpca_protocol.result.publication import encode_components
 from dpdpca_protocol.terms.manifest import Manifest

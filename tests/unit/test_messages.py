@@ -21,7 +21,6 @@ from dpdpca_protocol.messages.study_messages import (
     SealedComponents,
     StudyAct,
 )
-from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import FORMAT, Identity, IdentityKey, sign_statement, verify_statement

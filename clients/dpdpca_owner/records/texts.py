@@ -5,7 +5,6 @@ Every format is read by these rules, after its own decoding.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np

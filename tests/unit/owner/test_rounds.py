@@ -15,7 +15,6 @@ from dpdpca_owner.home import Owner, OwnerHome
 from dpdpca_owner.rounds import check_earlier_rounds, components_of_lift, lift_before, misfit
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, NotAllowedError, PolicyError, UnavailableError
 from dpdpca_protocol.messages.study_messages import SealedComponents
-from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.result.components import Components
 from dpdpca_protocol.result.publication import encode_components
 from dpdpca_protocol.terms.manifest import Manifest

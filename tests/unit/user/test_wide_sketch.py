@@ -12,7 +12,7 @@ import pytest
 from dpdpca_protocol.errors import ConflictError, PolicyError, UsageError
 from dpdpca_protocol.privacy.mechanisms import NoiseLaw
 from dpdpca_protocol.release.release import NoisyScatter
-from dpdpca_user.results.wide import rule
+from dpdpca_protocol.terms.terms import LIFT_BOUND
 from dpdpca_user.results.wide.choice import (
     Budget,
     Visibility,
@@ -24,7 +24,6 @@ from dpdpca_user.results.wide.choice import (
     records_needed,
     visibility,
 )
-from dpdpca_protocol.terms.terms import LIFT_BOUND
 from dpdpca_user.results.wide.rule import lift_rule, scores_norm
 from dpdpca_user.results.wide.sketch import SketchReading, bulk_end, check_seen, read_sketch
 
