@@ -189,7 +189,7 @@ def test_nothing_changes_for_few_features(user: WideWorld, monkeypatch: pytest.M
 
 
 @pytest.mark.nightly
-def test_rounds_name_the_list_of_the_base_draft_or_one_with_moved_centres(
+def test_rounds_name_the_list_of_the_base_or_one_with_moved_centres(
     user: WideWorld, only_lifts: None
 ) -> None:
     features = [Feature.parse(body, "a") for body in tidied_features(BASE["features"], False)]
