@@ -63,15 +63,16 @@ def test_chunks_under_all_keys_of_an_owner_are_recorded_in_turn(
             about.append(thing)
         return real(self, name, *thing)
 
-    studies = []
+    studies, chunks = [], []
     for _ in keys:
         world.with_new_key()
         studies.append(world.open_study(3, named=False, min_owners=2))
+        chunks.append(studies[-1].plain_chunks(values_of(3, 0)))  # under this study's key
     monkeypatch.setattr(ProxyDatabase, "transaction", noted)
-    for version, (key, study) in enumerate(zip(keys, studies, strict=True)):
+    for version, (key, study, made) in enumerate(zip(keys, studies, chunks, strict=True)):
         if version:
             world.client(keys[version - 1]).rotate(rotation(keys[version - 1], key, version))
-        study.upload(key, study.plain_chunks(values_of(3, 0)))
+        study.upload(key, made)
     assert about == [(study.study, keys[0].public.party_id) for study in studies]
 
 
