@@ -85,7 +85,7 @@ def test_parts_add_up_to_the_whole(release: str, of: str, make_manifest: MakeMan
         assert isinstance(part, ProjectedSums)
         for start in range(0, len(some), 5):
             (part.add_pairs if part.has_pairs else part.add)(some[start : start + 5])
-    parts[0].merge(parts[1])  # type: ignore[arg-type]
+    parts[0].merge(parts[1])  # type: ignore[arg-type]  # both are of one kind
     assert parts[0].to_bytes() == whole.to_bytes()
     assert isinstance(parts[0], ProjectedSums)
     assert parts[0].cut == whole.cut

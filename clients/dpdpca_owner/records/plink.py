@@ -126,7 +126,7 @@ class BedSource(GenotypeSource):
     def _dosages(self, positions: NDArray[np.uint32]) -> NDArray[np.float32]:
         try:
             index = (np.s_[:], positions.astype(np.intp))
-            return self._bed.read(index, dtype="float32")  # type: ignore[no-any-return]
+            return self._bed.read(index, dtype="float32")  # type: ignore[no-any-return]  # untyped
         except (OSError, ValueError, IndexError) as error:
             raise self._damaged("its genotypes end early") from error
 

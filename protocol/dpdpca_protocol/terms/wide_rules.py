@@ -106,9 +106,10 @@ def longest_row_squared(manifest: Manifest) -> int:
     """max_j Σ_i M_ji² for M = C·P₀ of a lift, exact."""
     assert manifest.lift is not None
     assert manifest.sketch is not None
-    matrix = np.array(manifest.lift.matrix, dtype=np.int64)
     sketch = SketchMatrix.of(manifest.sketch.seed, manifest.encoded_features, manifest.sketch.rows)
-    return max(_square(row) for row in np.abs(sketch.after(matrix)))
+    # Row by row: whoever reads a manifest needs no memory for all of M.
+    rows = (sketch.after(np.array([row], dtype=np.int64))[0] for row in manifest.lift.matrix)
+    return max(_square(np.abs(row)) for row in rows)
 
 
 def _square(row: NDArray[np.int64]) -> int:

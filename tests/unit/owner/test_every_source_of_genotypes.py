@@ -98,7 +98,7 @@ def test_every_source_gives_the_same_share(
 def test_tables_have_the_columns_that_were_asked_for(
     tmp_path: Path, make_manifest: MakeManifest, name: str
 ) -> None:
-    genotypes = np.random.default_rng(7).choice([0, 1, 2, np.nan], (11, len(SITES)))  # noqa: TID251
+    genotypes = np.random.default_rng(7).choice([0, 1, 2, np.nan], (11, len(SITES)))  # noqa: TID251 - made up
     wanted = SITES[::-1]
     features = asked(make_manifest, wanted).features
     source = open_source(OF_CALLS[name](tmp_path / "table", genotypes, SITES), features)

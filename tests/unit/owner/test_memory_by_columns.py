@@ -81,7 +81,7 @@ def test_a_wide_file_takes_half_a_gigabyte_at_most(
     tmp_path: Path, make_manifest: MakeManifest, write: Callable[..., Path]
 ) -> None:
     """The table has 800 MB as doubles. In a process of its own, from opening to the sums of a pre-study."""
-    calls = np.random.default_rng(3).integers(0, 256, PEOPLE, dtype=np.uint8)  # noqa: TID251
+    calls = np.random.default_rng(3).integers(0, 256, PEOPLE, dtype=np.uint8)  # noqa: TID251 - made up
     path = write(tmp_path, PEOPLE, SITES, calls)
     features = [{"name": name, "lower": 0, "upper": 2} for name in names(SITES)]
     blocks = {"octaves": "0.5", "norms": "0.5"}

@@ -28,7 +28,7 @@ D, K = 240, 5
 Floats = np.ndarray
 
 
-def source_of(seed: int) -> np.random.Generator:  # noqa: TID251
+def source_of(seed: int) -> np.random.Generator:  # noqa: TID251 - made up
     return np.random.default_rng(seed)  # noqa: TID251 - made-up records, not noise of a release
 
 

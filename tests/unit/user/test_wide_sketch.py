@@ -47,7 +47,7 @@ def law_of(deviation: float, on_sum: float = 0.0) -> NoiseLaw:
 
 def spiked(seed: int = 1, scale: float = 1e6, bulk: float = 40.0) -> tuple[Floats, Floats]:
     """(m, m) with half-width 2·scale, and the true directions, as rows."""
-    source = np.random.default_rng(seed)  # noqa: TID251
+    source = np.random.default_rng(seed)  # noqa: TID251 - made up
     axes = np.linalg.qr(source.standard_normal((M, len(SPIKES))))[0].T
     truth = (axes.T * (np.array(SPIKES) * scale)) @ axes + bulk * scale * np.eye(M)
     return truth + noise_of(scale / sqrt(M), M, seed), axes
@@ -95,7 +95,7 @@ def test_the_end_of_a_bulk_is_that_of_random_matrices() -> None:
     assert bulk_end(-1.0, 2.0, 0.5) == 2.0
     ratio = 0.25
     assert bulk_end(1.0, 2 * sqrt(ratio), 0.0) == pytest.approx((1 + sqrt(ratio)) ** 2 - 1, rel=1e-5)
-    source = np.random.default_rng(2)  # noqa: TID251
+    source = np.random.default_rng(2)  # noqa: TID251 - made up
     m, d, noise = 400, 1600, 0.2
     mixing = source.standard_normal((m, d)) / sqrt(d)
     values = np.linalg.eigvalsh(mixing @ mixing.T + noise_of(sqrt(noise / m), m, 3))
@@ -125,7 +125,7 @@ def test_pairs_are_read_as_records_of_half_their_second_moment(reading: SketchRe
 
 def long_mean(seed: int, on_sum: float) -> NoisyScatter:
     """A sketch of noise alone about a centre that is far from the mean."""
-    source = np.random.default_rng(seed)  # noqa: TID251
+    source = np.random.default_rng(seed)  # noqa: TID251 - made up
     mean = np.zeros(M)
     mean[3] = 30.0
     error = on_sum * source.standard_normal(M)
@@ -278,7 +278,7 @@ def test_a_mean_far_from_the_centre_makes_records_longer(reading: SketchReading)
 
 def test_a_spectrum_forecasts_what_its_sketch_would_show() -> None:
     """Against a sketch made with a random matrix: strengths, cosines, and what is mixed in."""
-    source = np.random.default_rng(5)  # noqa: TID251
+    source = np.random.default_rng(5)  # noqa: TID251 - made up
     d, m = 1500, 96
     spectrum = np.array([0.2, 0.1, 0.06, *np.full(40, 0.006)])
     full = np.full(d, (1 - spectrum.sum()) / (d - len(spectrum)))
