@@ -43,6 +43,8 @@ def check_wide(manifest: Manifest) -> None:
         refused(f"the release has {manifest.columns} columns, more than the {d} encoded features")
     if manifest.lift is not None:
         _check_lift(manifest)
+    if manifest.scores is not None and manifest.terms.summed_bound < 1:
+        refused("scores.norm is shorter than one step of the grid", "raise scores.norm or fraction_bits")
     if manifest.scores is not None and manifest.scores.study not in manifest.pre_studies:
         refused("scores.study is not among pre_studies", "name the lift in both")
 
@@ -87,7 +89,7 @@ def _check_lift(manifest: Manifest) -> None:
     assert manifest.sketch is not None
     lift, d = manifest.lift, manifest.encoded_features
     if any(len(row) != manifest.sketch.rows for row in lift.matrix):
-        refused(f"a row of lift.matrix has not the {manifest.sketch.rows} numbers of sketch.rows")
+        refused(f"a row of lift.matrix does not have {manifest.sketch.rows} numbers, as sketch.rows says")
     if manifest.rules.of_pairs and any(lift.offset):
         refused("lift.offset is not 0 in a lift of pairs, where differences have no mean", "use zeros")
     if d * lift.columns > MOST_LIFTED:
