@@ -139,7 +139,9 @@ SCHEMAS: Final[dict[str, Any]] = {
         "properties": _DRAFT["properties"],
         "additionalProperties": False,
     },
-    "Draft": _DRAFT,
+    # Generators of clients make a union of a oneOf, and then no class with the name of the schema.
+    "Draft": {name: value for name, value in _DRAFT.items() if name != "oneOf"}
+    | {"description": f"{_DRAFT['description']}. It has features or feature_list, not both."},
 }
 
 SCHEMA_MEDIA_TYPE: Final = "application/schema+json"
