@@ -39,8 +39,8 @@ def _body(properties: Schema, optional: Schema | None = None) -> dict[str, Any]:
 
 _COMPONENTS = {
     "type": "string",
-    "pattern": "^[0-9a-f]*$",
-    "minLength": 2,
+    "pattern": "^[A-Za-z0-9+/]*={0,2}$",
+    "minLength": 4,
     "maxLength": COMPONENTS_LIMIT_BYTES,
 }
 

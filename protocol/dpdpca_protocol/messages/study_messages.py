@@ -1,5 +1,6 @@
 """The other signed messages of a study. Each is an immutable value with exactly one encoding."""
 
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -414,7 +415,7 @@ class SealedComponents:
             "study": self.study.hex(),
         }
         if self.body is not None:
-            body["body"] = self.body.hex()
+            body["body"] = b64encode(self.body).decode()
         return sign_statement("components", naming_head(body, self.log), user)
 
     @classmethod
@@ -426,9 +427,7 @@ class SealedComponents:
         copies = {
             PartyId.parse(owner): _bytes(copy, "a sealed copy") for owner, copy in body["sealed"].items()
         }
-        once = _bytes(body["body"], "body") if "body" in body else None
-        if once == b"":
-            raise MessageError("malformed", "body must not be empty")
+        once = _base64_bytes(body["body"], "body") if "body" in body else None
         return cls(StudyId.parse(body["study"]), copies, named_head(body), once)
 
 
@@ -437,3 +436,16 @@ def _bytes(untrusted: Any, what: str) -> bytes:
     if not isinstance(untrusted, str):
         raise MessageError("malformed", f"{what} must be in hex")
     return hex_bytes(untrusted, len(untrusted) // 2, what)
+
+
+def _base64_bytes(untrusted: Any, what: str) -> bytes:
+    """At least one byte from the only base64 (RFC 4648, section 4, with padding) that these bytes have."""
+    try:
+        # Only the letters of an incomplete last group can have another form.
+        value = b64decode(untrusted, validate=True) if isinstance(untrusted, str) else b""
+        is_whole = value and len(untrusted) == (len(value) + 2) // 3 * 4
+        if is_whole and untrusted.endswith(b64encode(value[len(value) // 3 * 3 :]).decode()):
+            return value
+    except ValueError:
+        pass
+    raise MessageError("malformed", f"{what} must be in base64, and not empty")

@@ -28,5 +28,6 @@ MANIFEST_LIMIT_BYTES = 4 * 1024 * 1024
 """A manifest names up to thousands of features."""
 RELEASE_LIMIT_BYTES = 48 * 1024 * 1024
 """A release without its chunks and share statements: its events, and the proxy's log while the study ran."""
-COMPONENTS_LIMIT_BYTES = 64 * 1024 * 1024
-"""Published components with one sealed copy for each owner: as many of the leading components as fit."""
+COMPONENTS_LIMIT_BYTES = 128 * 1024 * 1024
+"""Published components with one sealed copy for each owner: as many of the leading ones as fit. Those of many
+features are there once, up to 2·10⁷ numbers of 4 bytes in base64, with a sealed key for each owner."""
