@@ -183,7 +183,7 @@ def lax(**changes: Any) -> ReceivedHead:
         "created": NOW,
         "nonce": "0" * 32,
         "label": "sig1",
-        "tag": "dpdpca",
+        "tag": "dpdpca/v3",
         "include_alg": True,
         "covered_component_ids": SIGNED_COMPONENTS + SIGNED_BODY_COMPONENTS[1:],
         "body": BODY,

@@ -95,7 +95,9 @@ def test_every_request_is_signed_over_all_that_the_proxy_demands() -> None:
     verifier = HTTPMessageVerifier(signature_algorithm=ED25519, key_resolver=OwnerKey())
     nonces = set()
     for request, body in ((upload, b"sealed"), (question, None)):
-        (verified,) = verifier.verify(request, max_age=timedelta(minutes=5), expect_tag="dpdpca", body=body)
+        (verified,) = verifier.verify(
+            request, max_age=timedelta(minutes=5), expect_tag="dpdpca/v3", body=body
+        )
         assert verified.label == "sig1"
         covered = {name.strip('"') for name in verified.covered_components if name != '"@signature-params"'}
         assert covered == {"@method", "@authority", "@path", "@query"} | (

@@ -23,6 +23,7 @@ from dpdpca_protocol.wire.sealing import (
 )
 from dpdpca_protocol.wire.signing import (
     FORMAT,
+    LASTING_FORMAT,
     LASTING_FORMATS,
     Identity,
     IdentityKey,
@@ -70,7 +71,7 @@ class ProxyCard:
     def sign(self, key: IdentityKey) -> Statement:
         body = {
             **stated_keys("proxy", self.identity),
-            "format": FORMAT,
+            "format": LASTING_FORMAT,
             "name": self.name,
             "url": self.url,
         }
@@ -101,7 +102,7 @@ class Enrolment:
     def sign(self, key: IdentityKey) -> Statement:
         body = {
             **stated_keys(self.role, self.identity),
-            "format": FORMAT,
+            "format": LASTING_FORMAT,
             "name": self.name,
             "proxy": self.proxy.hex(),
             "role": self.role,

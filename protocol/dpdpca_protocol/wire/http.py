@@ -1,8 +1,11 @@
 """Constants on which both ends of a request must agree."""
 
+from dpdpca_protocol.wire.signing import FORMAT
+
 SIGNATURE_LABEL = "sig1"
-SIGNATURE_TAG = "dpdpca"
-CARRIED_TAG = "dpdpca-carried"
+SIGNATURE_TAG = f"dpdpca/v{FORMAT}"
+"""The tag names the message format, so that a proxy can tell other versions what it speaks."""
+CARRIED_TAG = f"dpdpca-carried/v{FORMAT}"
 """The tag of a request that is carried to the proxy by hand, and may arrive days after it was signed."""
 ANSWER_HEADER = "dpdpca-answer"
 """The header of the proxy's signed answer to a carried request."""

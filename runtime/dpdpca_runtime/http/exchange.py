@@ -93,6 +93,7 @@ class Exchange:
         patience: how long to retry temporary failures.
         ca_file: a PEM file with the authority that issued the peer's certificate, instead of the system's.
         transport, now: for tests.
+        explain: looks for the reason where the peer calls a signature bad; None if it finds no other.
     """
 
     def __init__(
@@ -103,7 +104,9 @@ class Exchange:
         ca_file: Path | None,
         transport: httpx.BaseTransport | None = None,
         now: Callable[[], datetime] = utc_now,
+        explain: Callable[[], DpdpcaError | None] | None = None,
     ) -> None:
+        self._explain = explain
         self.url = str(peer.address)
         self._peer = peer
         self._authorize = authorize
@@ -232,6 +235,8 @@ class Exchange:
             failure = AuthenticationError(
                 failure.slug, f"{asked}; {self._peer.name} answered: {failure.problem}", failure.next_step
             )
+        elif failure.slug == "bad-signature" and self._explain is not None:
+            failure = self._explain() or failure
         failure = explain_answer(failure, self._peer)
         return _PassingError(failure, response.status_code) if response.status_code in _PASSING else failure
 
