@@ -170,12 +170,15 @@ class Meeting:
         return user
 
     def create(self, user: Place, *owners: Place, title: str = "A study") -> str:
-        """The id of a draft that the user's service now tries to open."""
+        """The id of a draft that the user's service now opens."""
+        return str(user.ask("user", "study", "create", self.write_draft(*owners, title=title))["draft"])
+
+    def write_draft(self, *owners: Place, title: str = "A study") -> Path:
         names = [owner.machine.name for owner in owners]
         terms = {"participants": names, "min_owners": len(names), "closing": "when-complete", "title": title}
         file = self.folder / "draft.json"
         file.write_text(json.dumps(draft(**terms, features=FEATURES, clip_norm="1.4")))
-        return str(user.ask("user", "study", "create", file)["draft"])
+        return file
 
     def told(self, user: Place, name: str, *states: str) -> dict[str, Any]:
         """What the user's service says of the study, once it is in one of the states."""
@@ -277,8 +280,9 @@ def refuses_owner(meeting: Meeting, owner: Place, study: str) -> None:
 
 
 def refuses_user(meeting: Meeting, user: Place, owner: Place) -> None:
-    facts = meeting.told(user, meeting.create(user, owner), "failed")
-    names_both(json.dumps(facts, ensure_ascii=False))
+    outcome = user.run("user", "study", "create", meeting.write_draft(owner))
+    assert outcome.status != 0
+    names_both(outcome.err)
 
 
 def test_an_earlier_owner_at_this_proxy_is_told_both_versions(
