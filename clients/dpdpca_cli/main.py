@@ -127,7 +127,7 @@ for _name, _part in PARTS.items():
     app.add_typer(_stand_in(_part), name=_name, help=_part.help)
 
 
-@app.command(epilog="Example: dpdpca version --wheel dpdpca-0.2.0-py3-none-any.whl")
+@app.command(epilog="Example: dpdpca version --wheel dpdpca-1.0.0-py3-none-any.whl")
 def version(
     digest: Annotated[
         bool, typer.Option("--digest", help="Print also what was installed, and its digest.")

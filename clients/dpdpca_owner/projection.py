@@ -21,7 +21,7 @@ from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.records.columns import levels_of, numbers_of, pick_columns
 from dpdpca_protocol.result.components import Components, EncodedSpace
 from dpdpca_protocol.result.outliers import OutlierScores
-from dpdpca_protocol.result.publication import parse_components
+from dpdpca_protocol.result.publication import read_components
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import SignedManifest
 from dpdpca_protocol.wire.signing import verify_statement
@@ -49,7 +49,7 @@ def open_components(untrusted: bytes, signed: SignedManifest, owner: Owner) -> C
             "the published components contain no copy for this owner",
             "only owners in the cohort get a copy",
         )
-    opened = parse_components(plain, study)
+    opened = read_components(plain, signed.manifest)
     _check_terms(opened, signed.manifest)
     return opened
 

@@ -27,6 +27,7 @@ from dpdpca_protocol.wire.http import ANSWER_HEADER, COMPONENTS_LIMIT_BYTES, JSO
 from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_runtime.bodies import Rotations
 from dpdpca_runtime.http.answers import read_body, statement_bytes
+from dpdpca_runtime.http.client import check_speaks_our_format
 from dpdpca_runtime.http.connection import Peer, ca_file_of_environment
 from dpdpca_runtime.http.exchange import Call, Exchange
 from dpdpca_runtime.http.retry import Patience
@@ -148,6 +149,7 @@ class _Errand:
         """The card of the proxy, after a check that the owner knows this proxy."""
         statement = verify_statement("proxy", self._exchange.send(Call("GET", "/v1/proxy", is_open=True)))
         card, pinned = ProxyCard.parse(statement), self._package.proxy
+        check_speaks_our_format(card, self._package.url)
         if pinned is None or pinned == statement.signer:
             return card
         answer = self._exchange.ask(

@@ -19,7 +19,7 @@ _PAD = (
 )
 _BODY = (
     "the components, once for all owners (section 14); only those of a lift or of scores",
-    "`malformed` if it is not hex",
+    "`malformed` if it is not base64",
 )
 _LOG: Final = ("newest digest of the signer's own log (section 7); may be left out", "")
 _WHY: Final = (
@@ -319,6 +319,8 @@ def _form(schema: Mapping[str, Any]) -> tuple[str, str]:
     if schema.get("type") == "string" and schema.get("pattern", "").startswith("^[0-9a-f]"):
         least, most = schema.get("minLength"), schema.get("maxLength", 0)
         return "hex", f"{most // 2} bytes" if least == most else f"at most {most // 2} bytes"
+    if schema.get("type") == "string" and schema.get("pattern", "").startswith("^[A-Za-z0-9+/]"):
+        return "base64", f"at most {schema['maxLength'] * 3 // 4} bytes"
     if schema.get("type") == "string" and "maxLength" in schema:
         return "text", f"{schema['minLength']} to {schema['maxLength']} characters"
     if schema.get("type") == "integer":

@@ -48,7 +48,7 @@ def wheel_software(path: Path) -> Software:
         IntegrityError: `wheel-damaged`, a file in it differs from the list in the wheel.
     """
     not_a_wheel = UsageError(
-        "not-a-wheel", f"{path} is no wheel of {_NAME}", f"give a file such as {_NAME}-0.2.0-py3-none-any.whl"
+        "not-a-wheel", f"{path} is no wheel of {_NAME}", f"give a file such as {_NAME}-1.0.0-py3-none-any.whl"
     )
     try:
         with zipfile.ZipFile(path) as wheel:

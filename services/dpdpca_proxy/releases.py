@@ -14,11 +14,12 @@ from dpdpca_protocol.errors import (
 )
 from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, Opened, SealedComponents
 from dpdpca_protocol.release.release import check_count, check_count_range
+from dpdpca_protocol.result.wide_publication import most_bytes
 from dpdpca_protocol.study import RELEASED_STATES, StudyEvent, StudyState
 from dpdpca_protocol.wire.canonical import canonical_json, named_list, parse_canonical
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
-from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES
+from dpdpca_protocol.wire.sealing import DATA_KEY_BYTES, SEALING_OVERHEAD_BYTES
 from dpdpca_protocol.wire.signing import naming_head, verify_statement
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.store.files import release_name
@@ -223,6 +224,9 @@ def publication_limit(proxy: Proxy, caller: PartyRow, study: StudyId) -> int:
         owners = len(frozen_cohort(connection, study))
     manifest = proxy.terms(study).manifest
     d, names = manifest.figures.encoded_features, manifest.encoded_names
+    if manifest.rules.is_wide:
+        body, key = most_bytes(d, manifest.columns) + DATA_KEY_BYTES, DATA_KEY_BYTES + SEALING_OVERHEAD_BYTES
+        return min(COMPONENTS_LIMIT_BYTES, body * 4 // 3 + owners * (2 * key + 100) + _REST_BYTES)
     # A number has 16 hex digits. There are at most d vectors of length d, 5 more numbers for each, and 3 for
     # each feature.
     plain = 16 * d * (d + 8) + sum(2 * len(name.encode()) + 3 for name in names) + _REST_BYTES

@@ -35,7 +35,7 @@ from dpdpca_protocol.messages.study_messages import (
 )
 from dpdpca_protocol.release.suite import Cohort
 from dpdpca_protocol.result.components import Components
-from dpdpca_protocol.result.publication import encode_components, parse_components
+from dpdpca_protocol.result.publication import encode_components, read_components
 from dpdpca_protocol.study import RELEASED_STATES, ShareState, StudyState
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import (
@@ -419,7 +419,7 @@ def _fit(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     service.store.take_seconds(row, "decrypt", opened.decrypt_seconds)
     service.store.take_seconds(row, "fit", opened.fit_seconds)
     seconds = service.store.find(row.id).seconds
-    components = parse_components(opened.components, row.known_study)
+    components = read_components(opened.components, signed.manifest)
     provenance = provenance_of(signed, verified, row, seconds)
     model = Model(row.known_study, signed.manifest, components, provenance, in_clear, opened.reliability)
     service.store.move(row, Stage.FITTED, service.now(), model=model.to_bytes())
@@ -543,8 +543,10 @@ def publishable(study: StudyId, components: Components, owners: int, *, once: bo
     """
     # Each copy is sealed, in hex, and has its owner's id as key. The statement has further members.
     sealing = SEALING_OVERHEAD_BYTES + 100
-    keys = 2 * owners * (DATA_KEY_BYTES + sealing) if once else 0
-    room = (COMPONENTS_LIMIT_BYTES - 4096 - keys) // (1 if once else owners) // 2 - sealing
+    if once:  # in base64
+        room = (COMPONENTS_LIMIT_BYTES - 4096 - 2 * owners * (DATA_KEY_BYTES + sealing)) * 3 // 4 - 100
+    else:
+        room = (COMPONENTS_LIMIT_BYTES - 4096) // owners // 2 - sealing
     plain = encode_components(study, components)
     while len(plain) > room:
         count = components.component_count

@@ -97,7 +97,7 @@ class MemoryProxy:
     def answer(self, request: httpx.Request) -> httpx.Response:
         """Answers to carried requests are signed. Their signatures are not checked here."""
         response = self._answer(request)
-        carried = re.search('nonce="([0-9a-f]{32})".*tag="dpdpca-carried"', self._signed_as(request))
+        carried = re.search('nonce="([0-9a-f]{32})".*tag="dpdpca-carried/v3"', self._signed_as(request))
         if carried is not None and response.is_success and not request.url.path.endswith("/components"):
             signed = CarriedAnswer(carried[1], Digest.of(response.content), self.now).sign(self.key)
             response.headers[ANSWER_HEADER] = signed.encoded.decode()

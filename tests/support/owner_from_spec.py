@@ -105,6 +105,10 @@ def party_id(ed25519: bytes) -> bytes:
     return sha256(ed25519)
 
 
+_LASTING = ("proxy", "enrolment", "rotation")
+"""What outlives studies has a format of its own."""
+
+
 @dataclass(frozen=True)
 class Statement:
     """A signed message."""
@@ -120,8 +124,9 @@ class Statement:
 
     @classmethod
     def sign(cls, kind: str, body: Json, key: Ed25519PrivateKey) -> "Statement":
-        body = {**body, "format": 2}
-        signature = key.sign(_domain(kind, 2) + canonical(body)).hex()
+        number = 2 if kind in _LASTING else 3
+        body = {**body, "format": number}
+        signature = key.sign(_domain(kind, number) + canonical(body)).hex()
         signer = key.public_key().public_bytes_raw()
         envelope = {"body": body, "kind": kind, "signature": signature, "signer": signer.hex()}
         return cls(kind, body, signer, canonical(envelope))
@@ -137,7 +142,7 @@ class Statement:
         body, signed_by = envelope["body"], raw(envelope["signer"], 32)
         demand(envelope["kind"] == kind, f"this is no {kind}")
         demand(signer in (None, signed_by), f"another key has signed the {kind}")
-        formats = (1, 2) if kind in ("proxy", "enrolment", "rotation") else (2,)
+        formats = (1, 2) if kind in _LASTING else (3,)
         demand(body.get("format") in formats, "this is another format")
         optional = {"software"} if kind in ("proxy", "release") else {"log"}
         demand(body.keys() - optional == members | {"format"}, f"a {kind} has other members")
@@ -1167,7 +1172,7 @@ class Owner:
         covered = " ".join(f'"{name}"' for name in values)
         parameters = (
             f'({covered});created={int(datetime.now(UTC).timestamp())};keyid="{self.id.hex()}";alg="ed25519"'
-            f';nonce="{secrets.token_hex(16)}";tag="dpdpca"'
+            f';nonce="{secrets.token_hex(16)}";tag="dpdpca/v3"'
         )
         lines = [f'"{name}": {value}' for name, value in values.items()]
         base = "\n".join([*lines, f'"@signature-params": {parameters}'])
@@ -1297,7 +1302,7 @@ class Owner:
         return status
 
     def put(self, terms: Terms, version: int, position: int, chunk: bytes) -> None:
-        info = b"dpdpca/chunk/v2" + terms.study + self.id + struct.pack(">II", version, position)
+        info = b"dpdpca/chunk/v3" + terms.study + self.id + struct.pack(">II", version, position)
         key = recipient(raw(terms.body["proxy"]["kem"], KEM_BYTES))
         path = f"/v1/studies/{terms.study.hex()}/share/chunks/{position}?version={version}"
         answer = self.send("PUT", path, HPKE.encrypt(chunk, key, info), "application/octet-stream")
@@ -1444,7 +1449,7 @@ class Owner:
             raw(each["owner"], 32) + struct.pack(">I", each["version"]) + raw(each["statement"], 32)
             for each in cohort
         )
-        demand(sha256(b"dpdpca/cohort/v2\0" + b"".join(rows)).hex() == closed[0], "this is another cohort")
+        demand(sha256(b"dpdpca/cohort/v3\0" + b"".join(rows)).hex() == closed[0], "this is another cohort")
         left: dict[str, Json] = {}
         for event in events:
             detail = event.body["detail"]
@@ -1484,13 +1489,13 @@ class Owner:
         demand(published["study"] == study.hex(), "these components are from another study")
         sealed = bytes.fromhex(published["sealed"][self.id.hex()])
         key = MLKEM768X25519PrivateKey(self.ml_kem, self.x25519)
-        content = parse(HPKE.decrypt(sealed, key, b"dpdpca/components/v2" + study))
+        content = parse(HPKE.decrypt(sealed, key, b"dpdpca/components/v3" + study))
         plain = ("format", "study", "names", "common", "count")
         opened = {
             name: value if name in plain else np.frombuffer(bytes.fromhex(value), "<f8").tolist()
             for name, value in content.items()
         }
-        demand((opened["format"], opened["study"]) == (2, study.hex()), "these components are from elsewhere")
+        demand((opened["format"], opened["study"]) == (3, study.hex()), "these components are from elsewhere")
         names: list[str] = []
         centres: list[float] = []
         units: list[float] = []

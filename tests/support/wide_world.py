@@ -26,7 +26,7 @@ from dpdpca_owner.sending import SendWatcher, send
 from dpdpca_owner.upload import Settled, Watcher
 from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.paillier.keys import KeyRules
-from dpdpca_protocol.result.components import Components, EncodedSpace
+from dpdpca_protocol.result.components import Components, EncodedSpace, Lifted
 from dpdpca_protocol.result.publication import encode_components
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import sign_manifest
@@ -169,6 +169,7 @@ def made_up(manifest: Manifest, vectors: Floats) -> Components:
         space=space, count=sum(COUNTS), vectors=vectors, eigenvalues=ones, noise_edges=ones / 2,
         captured=ones, signals=ones, overlaps=ones, noise_scale=0.1, noise_edge=0.2,
         total_variance=float(len(vectors)), mean=space.centre if manifest.rules.has_mean else None,
+        lifted=Lifted(len(vectors), len(vectors), ones, None, ones < 0, 0.1),
     )  # fmt: skip
 
 
@@ -205,7 +206,7 @@ def _connect(url: str, key: IdentityKey, pinned: bytes | None, _seconds: float) 
     return ProxyClient(url, key, pinned, patience=Patience(seconds=0.0))
 
 
-def with_other_name(components: Components) -> Components:
-    """Components of another feature."""
-    names = ("another", *components.space.names[1:])
-    return replace(components, space=replace(components.space, names=names))
+def with_fewer_features(components: Components) -> Components:
+    """Components without the last feature."""
+    space = replace(components.space, names=components.space.names[:-1])
+    return replace(components, space=space, vectors=components.vectors[:, :-1])

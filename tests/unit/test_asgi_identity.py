@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from typing import Any
 
 import httpx
@@ -12,7 +13,7 @@ from dpdpca_protocol.errors import AuthenticationError, MessageError, Unavailabl
 from dpdpca_protocol.wire.address import parse_address
 from dpdpca_protocol.wire.http import SIGNED_BODY_COMPONENTS, SIGNED_COMPONENTS
 from dpdpca_protocol.wire.identifiers import PartyId
-from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_protocol.wire.signing import FORMAT, IdentityKey
 from dpdpca_runtime.asgi.addressed import KnownAddresses
 from dpdpca_runtime.asgi.identity import ReceivedHead, SignatureVerifier
 from dpdpca_runtime.http.signature import RequestSigner
@@ -183,7 +184,7 @@ def lax(**changes: Any) -> ReceivedHead:
         "created": NOW,
         "nonce": "0" * 32,
         "label": "sig1",
-        "tag": "dpdpca",
+        "tag": "dpdpca/v3",
         "include_alg": True,
         "covered_component_ids": SIGNED_COMPONENTS + SIGNED_BODY_COMPONENTS[1:],
         "body": BODY,
@@ -235,3 +236,24 @@ def test_a_nonce_is_good_for_one_request() -> None:
     with pytest.raises(AuthenticationError) as refused:
         VERIFIER.check_unseen(head, remember, NOW)
     assert refused.value.slug == "replayed-request"
+
+
+@pytest.mark.parametrize(
+    ("tag", "named"),
+    [
+        ("dpdpca", "format 2 (dpdpca 0.2)"),
+        ("dpdpca-carried", "format 2 (dpdpca 0.2)"),
+        (f"dpdpca/v{FORMAT + 1}", f"format {FORMAT + 1} (another version)"),
+        (f"dpdpca-carried/v{FORMAT + 1}", f"format {FORMAT + 1} (another version)"),
+    ],
+)
+def test_a_program_with_another_format_is_told_both_versions(tag: str, named: str) -> None:
+    """Before its signature is looked at: it may be wrong for the same reason."""
+    for key_id in (KEY.public.party_id.hex(), "alice"):
+        with pytest.raises(MessageError) as refused:
+            VERIFIER.verify_head(lax(tag=tag, key_id=key_id), NOW, may_be_carried=True)
+        assert refused.value.slug == "unsupported-version"
+        assert named in refused.value.problem
+        assert f"this is dpdpca {version('dpdpca')}, which takes messages of format {FORMAT}" in str(
+            refused.value.problem
+        )

@@ -4,9 +4,11 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import version
 from typing import Any
 
 import httpx
@@ -26,6 +28,7 @@ from dpdpca_protocol.errors import (
     UsageError,
 )
 from dpdpca_protocol.messages.share import Receipt, ShareStatement
+from dpdpca_protocol.messages.software import Software, SoftwareKind
 from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
@@ -95,7 +98,9 @@ def test_every_request_is_signed_over_all_that_the_proxy_demands() -> None:
     verifier = HTTPMessageVerifier(signature_algorithm=ED25519, key_resolver=OwnerKey())
     nonces = set()
     for request, body in ((upload, b"sealed"), (question, None)):
-        (verified,) = verifier.verify(request, max_age=timedelta(minutes=5), expect_tag="dpdpca", body=body)
+        (verified,) = verifier.verify(
+            request, max_age=timedelta(minutes=5), expect_tag="dpdpca/v3", body=body
+        )
         assert verified.label == "sig1"
         covered = {name.strip('"') for name in verified.covered_components if name != '"@signature-params"'}
         assert covered == {"@method", "@authority", "@path", "@query"} | (
@@ -107,6 +112,38 @@ def test_every_request_is_signed_over_all_that_the_proxy_demands() -> None:
         nonces.add(nonce)
     assert len(nonces) == 2
     assert upload.headers["content-type"] == "application/octet-stream"
+
+
+OLD_SOFTWARE = Software("0.2.0", SoftwareKind.WHEEL, f"sha256:{'1a' * 32}")
+
+
+def card(software: Software | None, key: IdentityKey = PROXY) -> httpx.Response:
+    said = ProxyCard("Relay", "https://proxy.example:8443", key.public, software).sign(key)
+    return httpx.Response(200, content=said.encoded)
+
+
+@pytest.mark.parametrize(("software", "named"), [(OLD_SOFTWARE, "dpdpca 0.2.0"), (None, "0.2 or older")])
+def test_a_proxy_that_knows_no_other_format_is_named_with_its_version(
+    software: Software | None, named: str
+) -> None:
+    """It calls the signature of each request bad, so its card is looked at."""
+    answer, seen = replies(problem(401, "bad-signature"), card(software))
+    with client(answer) as proxy, pytest.raises(MessageError) as caught:
+        proxy.share(STUDY)
+    assert caught.value.slug == "unsupported-version"
+    assert named in caught.value.problem
+    assert f"this is dpdpca {version('dpdpca')}" in caught.value.problem
+    assert [request.url.path for request in seen][1] == "/v1/proxy"
+
+
+@pytest.mark.parametrize(
+    "told", [card(replace(OLD_SOFTWARE, version="1.0.0")), httpx.Response(404), problem(401, "bad-signature")]
+)
+def test_a_signature_that_is_bad_for_another_reason_stays_so(told: httpx.Response) -> None:
+    answer, _ = replies(problem(401, "bad-signature"), told)
+    with client(answer) as proxy, pytest.raises(AuthenticationError) as caught:
+        proxy.share(STUDY)
+    assert caught.value.slug == "bad-signature"
 
 
 @pytest.mark.parametrize(

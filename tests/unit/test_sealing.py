@@ -40,7 +40,7 @@ def test_a_chunk_opens_for_its_recipient_in_its_place_alone() -> None:
 
 
 def test_the_info_of_a_chunk_is_byte_exact() -> None:
-    assert chunk_info(STUDY, OWNER, 1, 258) == b"dpdpca/chunk/v2" + STUDY + OWNER + b"\0\0\0\x01\0\0\x01\x02"
+    assert chunk_info(STUDY, OWNER, 1, 258) == b"dpdpca/chunk/v3" + STUDY + OWNER + b"\0\0\0\x01\0\0\x01\x02"
 
 
 def test_what_is_sealed_at_rest_opens_under_its_key_and_context_alone() -> None:

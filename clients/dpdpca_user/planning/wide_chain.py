@@ -48,10 +48,6 @@ WIDE_MEANS = MeanRule(shares=(MEAN_PART,), most=2, far=1.2)
 _STEP = 10**6
 
 
-_MOST_SENT, _OF_A_FEATURE = 1_350_000, 3
-"""A statement of components has room for so many numbers; a feature's name and unit take as much as three."""
-
-
 @dataclass(frozen=True, slots=True)
 class WideWishes:
     """What the base draft of a chain asks of its rounds for many features.
@@ -81,11 +77,6 @@ class WideWishes:
         if lift:
             columns = read_integer(lift["columns"], "lift.columns", 1, MOST_COLUMNS)
         return cls(columns, rows, scores, in_clear or not base.get("participants"))
-
-    def columns_for(self, d: int) -> int:
-        """How many columns a lift of d encoded features may have: what was asked for, if owners can be sent
-        so many components in one statement."""
-        return max(1, min(self.columns, d, _MOST_SENT // d - _OF_A_FEATURE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +207,7 @@ def _after_sketch(results: Sequence[PreStudyResult], d: int, wishes: WideWishes)
         draws=last.noise_draws if by_owners else 1.0 + wishes.of_in_clear,
         length=length_of(reading),
     )
-    choice = choose_release(visibility(reading), wishes.columns_for(d), budget, d <= COMPARED_UP_TO)
+    choice = choose_release(visibility(reading), min(wishes.columns, d), budget, d <= COMPARED_UP_TO)
     if not choice.is_lift:
         full = next_round(results[:-1], d, WIDE_MEANS)
         return replace(full, rho_share=left, pre_studies=ids_of(results), reasons=choice.sentences)

@@ -52,7 +52,7 @@ def wide_outlook(
     if not spectrum:
         return said
     after = draws if manifest.noise_by is NoiseBy.OWNERS else 1.0 + wishes.of_in_clear
-    seen = forecast(spectrum, d, noise, wishes.columns_for(d), rho, parts(False, wishes.scores), after)
+    seen = forecast(spectrum, d, noise, min(wishes.columns, d), rho, parts(False, wishes.scores), after)
     said += seen.choice.sentences
     if seen.records_needed:
         said.append(f"the first of these components needs {seen.records_needed[0]:,} records in a lift")

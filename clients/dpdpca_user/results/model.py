@@ -16,7 +16,7 @@ import numpy as np
 
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, MessageError
 from dpdpca_protocol.result.components import Components, EncodedSpace
-from dpdpca_protocol.result.publication import encode_components, parse_components
+from dpdpca_protocol.result.publication import encode_components, read_components
 from dpdpca_protocol.terms.feature_list import encode_features, lists_of, no_lists
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
@@ -34,7 +34,7 @@ MODEL_FORMAT = 1
 _MEMBERS = ("components", "metadata")
 _FEATURE_LIST = "feature_list"
 """The member of a model file with the list of features that the manifest names."""
-_MAX_TEXT_BYTES = 64 * 1024 * 1024
+_MAX_TEXT_BYTES = 128 * 1024 * 1024
 _MAX_GROWTH_BYTES = 256 * 1024 * 1024
 
 
@@ -124,7 +124,7 @@ class Model:
             file,
             allow_pickle=False,
             metadata=_text_array(json.dumps(metadata)),
-            components=_text_array(encode_components(self.study, components).decode()),
+            components=np.frombuffer(encode_components(self.study, components), np.uint8),
             # The same numbers again as plain arrays, for readers that use only NumPy.
             vectors=components.vectors,
             captured_variance=components.captured,
@@ -156,7 +156,7 @@ class Model:
                     "unsupported-version", f"this version can only read model files of format {MODEL_FORMAT}"
                 )
             manifest = parse_manifest(metadata["manifest"], lists)
-            components = parse_components(texts["components"], manifest.study_id)
+            components = read_components(texts["components"], manifest)
             provenance = Provenance.parse(metadata["provenance"])
             told = metadata.get("reliability")
             reliability = None if told is None else Reliability.parse(told, len(components.space.names))

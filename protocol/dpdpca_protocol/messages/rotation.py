@@ -16,7 +16,7 @@ from dpdpca_protocol.errors import AuthenticationError, ConflictError, MessageEr
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.fields import read_time
 from dpdpca_protocol.wire.signing import (
-    FORMAT,
+    LASTING_FORMAT,
     LASTING_FORMATS,
     Identity,
     IdentityKey,
@@ -60,7 +60,7 @@ class Rotation:
     def sign(self, old: IdentityKey, new: IdentityKey) -> Statement:
         terms = {
             **stated_keys(self.role, self.identity),
-            "format": FORMAT,
+            "format": LASTING_FORMAT,
             "previous": self.previous.hex(),
             "role": self.role,
             "time": self.time,

@@ -16,7 +16,7 @@ from dpdpca_protocol.study import ReleaseKind, StudyState
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES, NONCE_BYTES
 from dpdpca_protocol.wire.kem import KEM_KEY_BYTES
 from dpdpca_protocol.wire.schemas import HEX_PATTERN, TIME_SCHEMA, Schema, hex_schema, object_schema
-from dpdpca_protocol.wire.signing import FORMAT
+from dpdpca_protocol.wire.signing import FORMAT, LASTING_FORMAT
 
 _ID = _DIGEST = _KEY = hex_schema(32)
 _SIGNATURE = hex_schema(64)
@@ -37,10 +37,14 @@ def _body(properties: Schema, optional: Schema | None = None) -> dict[str, Any]:
     return object_schema({"format": {"const": FORMAT}, **properties}, optional)
 
 
+def _lasting_body(properties: Schema, optional: Schema | None = None) -> dict[str, Any]:
+    return object_schema({"format": {"const": LASTING_FORMAT}, **properties}, optional)
+
+
 _COMPONENTS = {
     "type": "string",
-    "pattern": "^[0-9a-f]*$",
-    "minLength": 2,
+    "pattern": "^[A-Za-z0-9+/]*={0,2}$",
+    "minLength": 4,
     "maxLength": COMPONENTS_LIMIT_BYTES,
 }
 
@@ -91,8 +95,8 @@ BODIES: Final[Mapping[str, Schema]] = {
     ),
     "enrolment": {
         "oneOf": [
-            _body(_ENROLMENT | {"kem": _KEM, "role": {"enum": ["owner"]}, "x25519": _KEY}),
-            _body(_ENROLMENT | {"role": {"enum": ["user"]}}),
+            _lasting_body(_ENROLMENT | {"kem": _KEM, "role": {"enum": ["owner"]}, "x25519": _KEY}),
+            _lasting_body(_ENROLMENT | {"role": {"enum": ["user"]}}),
         ]
     },
     "event": _body(
@@ -115,7 +119,7 @@ BODIES: Final[Mapping[str, Schema]] = {
         }
     ),
     "opened": _body({"cohort": _DIGEST, "release": _DIGEST, "study": _ID}),
-    "proxy": _body(
+    "proxy": _lasting_body(
         {"ed25519": _KEY, "kem": _KEM, "name": _NAME, "url": _NAME | {"maxLength": 2000}}, _SOFTWARE
     ),
     "receipt": _body(
@@ -136,9 +140,9 @@ BODIES: Final[Mapping[str, Schema]] = {
     },
     "rotation": {
         "oneOf": [
-            _body(_ROTATION | {"kem": _KEM, "role": {"enum": ["owner"]}, "x25519": _KEY}),
-            _body(_ROTATION | {"kem": _KEM, "role": {"enum": ["proxy"]}}),
-            _body(_ROTATION | {"role": {"enum": ["user"]}}),
+            _lasting_body(_ROTATION | {"kem": _KEM, "role": {"enum": ["owner"]}, "x25519": _KEY}),
+            _lasting_body(_ROTATION | {"kem": _KEM, "role": {"enum": ["proxy"]}}),
+            _lasting_body(_ROTATION | {"role": {"enum": ["user"]}}),
         ]
     },
     "share": _body(

@@ -1,5 +1,6 @@
 """The other signed messages of a study. Each is an immutable value with exactly one encoding."""
 
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -22,6 +23,7 @@ from dpdpca_protocol.wire.sealing import (
 )
 from dpdpca_protocol.wire.signing import (
     FORMAT,
+    LASTING_FORMAT,
     LASTING_FORMATS,
     Identity,
     IdentityKey,
@@ -69,7 +71,7 @@ class ProxyCard:
     def sign(self, key: IdentityKey) -> Statement:
         body = {
             **stated_keys("proxy", self.identity),
-            "format": FORMAT,
+            "format": LASTING_FORMAT,
             "name": self.name,
             "url": self.url,
         }
@@ -100,7 +102,7 @@ class Enrolment:
     def sign(self, key: IdentityKey) -> Statement:
         body = {
             **stated_keys(self.role, self.identity),
-            "format": FORMAT,
+            "format": LASTING_FORMAT,
             "name": self.name,
             "proxy": self.proxy.hex(),
             "role": self.role,
@@ -414,7 +416,7 @@ class SealedComponents:
             "study": self.study.hex(),
         }
         if self.body is not None:
-            body["body"] = self.body.hex()
+            body["body"] = b64encode(self.body).decode()
         return sign_statement("components", naming_head(body, self.log), user)
 
     @classmethod
@@ -426,9 +428,7 @@ class SealedComponents:
         copies = {
             PartyId.parse(owner): _bytes(copy, "a sealed copy") for owner, copy in body["sealed"].items()
         }
-        once = _bytes(body["body"], "body") if "body" in body else None
-        if once == b"":
-            raise MessageError("malformed", "body must not be empty")
+        once = _base64_bytes(body["body"], "body") if "body" in body else None
         return cls(StudyId.parse(body["study"]), copies, named_head(body), once)
 
 
@@ -437,3 +437,16 @@ def _bytes(untrusted: Any, what: str) -> bytes:
     if not isinstance(untrusted, str):
         raise MessageError("malformed", f"{what} must be in hex")
     return hex_bytes(untrusted, len(untrusted) // 2, what)
+
+
+def _base64_bytes(untrusted: Any, what: str) -> bytes:
+    """At least one byte from the only base64 (RFC 4648, section 4, with padding) that these bytes have."""
+    try:
+        # Only the letters of an incomplete last group can have another form.
+        value = b64decode(untrusted, validate=True) if isinstance(untrusted, str) else b""
+        is_whole = value and len(untrusted) == (len(value) + 2) // 3 * 4
+        if is_whole and untrusted.endswith(b64encode(value[len(value) // 3 * 3 :]).decode()):
+            return value
+    except ValueError:
+        pass
+    raise MessageError("malformed", f"{what} must be in base64, and not empty")

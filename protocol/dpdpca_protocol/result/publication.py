@@ -1,7 +1,8 @@
 """Components as bytes.
 
 The data user seals the components to each owner and keeps a copy. The format is canonical JSON. Arrays are
-the hex of little-endian float64, so that every party has the same numbers.
+the hex of little-endian float64, so that every party has the same numbers. The components of a lift or of
+scores have another form, see `wide_publication`.
 """
 
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from dpdpca_protocol.errors import MessageError
-from dpdpca_protocol.result.components import Components, EncodedSpace, Floats, Lifted
-from dpdpca_protocol.wire import fields
+from dpdpca_protocol.result.components import Components, EncodedSpace, Floats
+from dpdpca_protocol.result.wide_publication import encode_wide_components, parse_wide_components
+from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.signing import FORMAT, check_members, hex_bytes
@@ -22,6 +24,8 @@ _MAX_FEATURES = 1 << 20
 
 def encode_components(study: StudyId, components: Components) -> bytes:
     """The only encoding of the `components` of `study`."""
+    if components.lifted is not None:
+        return encode_wide_components(study, components, components.lifted)
     space = components.space
     body: dict[str, Any] = {
         "centre": _hex(space.centre),
@@ -37,25 +41,30 @@ def encode_components(study: StudyId, components: Components) -> bytes:
     body |= {name: _hex(np.array([getattr(components, name)])) for name in _NUMBERS}
     if components.mean is not None:
         body["mean"] = _hex(components.mean)
-    if components.lifted is not None:
-        body["lifted"] = _lifted_body(components.lifted)
     return canonical_json(body)
 
 
-def parse_components(untrusted: bytes, study: StudyId) -> Components:
-    """The components in `untrusted`, if they belong to `study`.
+def read_components(untrusted: bytes, manifest: Manifest) -> Components:
+    """The components in `untrusted`, in the form that the manifest's release has.
 
     Raises:
         MessageError: the components are malformed, belong to another study, or contain a number that is not
             finite.
     """
+    if manifest.rules.is_wide:
+        return parse_wide_components(untrusted, manifest.study_id, EncodedSpace.of(manifest))
+    return parse_components(untrusted, manifest.study_id)
+
+
+def parse_components(untrusted: bytes, study: StudyId) -> Components:
+    """Like `read_components`, for those of a full matrix."""
     body = parse_canonical(untrusted)
     check_members(
         body,
         *("centre", "common", "count", "half_range", "names", "study", "vectors"),
         *_PER_COMPONENT,
         *_NUMBERS,
-        *(name for name in ("mean", "lifted") if name in body),
+        *(("mean",) if "mean" in body else ()),
     )
     if StudyId.parse(body["study"]) != study:
         raise MessageError("malformed", "these components belong to another study")
@@ -85,40 +94,8 @@ def parse_components(untrusted: bytes, study: StudyId) -> Components:
         count=_positive(body, "count"),
         vectors=_floats(body, "vectors", k * d).reshape(k, d),
         mean=_floats(body, "mean", d) if "mean" in body else None,
-        lifted=_read_lifted(body["lifted"], k) if "lifted" in body else None,
         **arrays,
         **numbers,
-    )
-
-
-def _lifted_body(lifted: Lifted) -> dict[str, str]:
-    """Every number has a fixed length: the proxy sees the size of what is sealed."""
-    body = {
-        "above_count": _hex(np.array([lifted.above_count])),
-        "of_span": _hex(lifted.of_span.astype(np.float64)),
-        "singular_values": _hex(lifted.singular_values),
-        "trusted_count": _hex(np.array([lifted.trusted_count])),
-        "unseen_variance": _hex(np.array([lifted.unseen_variance])),
-    }
-    if lifted.deviations is not None:
-        body["deviations"] = _hex(lifted.deviations)
-    return body
-
-
-def _read_lifted(untrusted: Any, k: int) -> Lifted:
-    needed = ("above_count", "of_span", "singular_values", "trusted_count", "unseen_variance")
-    fields.check_members(untrusted, "lifted", needed, ("deviations",))
-    of_span = _floats(untrusted, "of_span", k)
-    trusted, above = (float(_floats(untrusted, name, 1)[0]) for name in ("trusted_count", "above_count"))
-    if not np.isin(of_span, (0.0, 1.0)).all() or trusted % 1 or above % 1 or not 0 <= trusted <= above <= k:
-        raise MessageError("malformed", "the counts or marks of lifted components are out of range")
-    return Lifted(
-        trusted_count=int(trusted),
-        above_count=int(above),
-        singular_values=_floats(untrusted, "singular_values", k),
-        deviations=_floats(untrusted, "deviations", k) if "deviations" in untrusted else None,
-        of_span=of_span > 0,
-        unseen_variance=float(_floats(untrusted, "unseen_variance", 1)[0]),
     )
 
 

@@ -10,7 +10,13 @@ from typing import Any
 
 from gmpy2 import mpz
 
-from dpdpca_protocol.errors import AuthenticationError, CryptographicError, MessageError, UsageError
+from dpdpca_protocol.errors import (
+    AuthenticationError,
+    CryptographicError,
+    MessageError,
+    UsageError,
+    printable,
+)
 from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules, PublicKey
 from dpdpca_protocol.paillier.proof import KeyProof, check_public_key
 from dpdpca_protocol.release.suite import PadsSuite, PaillierSuite, Suite
@@ -22,7 +28,14 @@ from dpdpca_protocol.terms.rules import check_rules
 from dpdpca_protocol.wire.canonical import canonical_json
 from dpdpca_protocol.wire.fields import check_members, refused
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
-from dpdpca_protocol.wire.signing import FORMAT, IdentityKey, Statement, sign_statement, verify_statement
+from dpdpca_protocol.wire.signing import (
+    FORMAT,
+    IdentityKey,
+    Statement,
+    both_programs,
+    sign_statement,
+    verify_statement,
+)
 
 KIND = "manifest"
 
@@ -74,7 +87,7 @@ def parse_terms(untrusted: Mapping[str, Any], feature_lists: FeatureLists = no_l
     if stated != FORMAT or isinstance(stated, bool):
         raise MessageError(
             "unsupported-version",
-            f"the manifest is not of message format {FORMAT}, the only one that this version reads",
+            f"the manifest has message format {printable(str(stated), 20)}{both_programs(stated)}",
             "run the study again with a new manifest, or use the version that made this one",
         )
     required = ["format", *(member.name for member in MEMBERS if member.is_required)]

@@ -8,6 +8,7 @@ statement's digest is the SHA-256 of the body bytes. Verification raises an erro
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any, Self
 
 from cryptography.exceptions import InvalidSignature
@@ -20,15 +21,20 @@ from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.identifiers import Digest, PartyId
 from dpdpca_protocol.wire.kem import HPKE, KEM_KEY_BYTES, KemKey, public_pair
 
-FORMAT = 2
-"""The number of the format of all messages, which a breaking change raises. Every domain tag contains it."""
-LASTING_FORMATS = (1, FORMAT)
-"""The formats of statements that outlive studies: cards, enrolments and rotations, kept in homes and pins."""
+FORMAT = 3
+"""The number of the format of messages, which a breaking change raises. Every domain tag contains it."""
+LASTING_FORMAT = 2
+"""The number of the format of cards, enrolments and rotations. They are kept in homes and pins and outlive
+studies, so it rises only when they themselves change."""
+LASTING_FORMATS = (1, LASTING_FORMAT)
 FILE_FORMAT = 1
 """The number of the format of a home's own files: keys, pins and ledger outlive changes of messages."""
 OWNER = "owner"
 """The role whose keys also serve for blinding."""
 _USER = "user"
+_MOST_FORMAT = 9999
+_PROGRAMS = {1: "an unreleased version", 2: "dpdpca 0.2", 3: "dpdpca 1.0"}
+_SAME_VERSION = "use versions with the same message format"
 _PEM_BLOCK = re.compile(rb"-----BEGIN [A-Z ]+-----.+?-----END [A-Z ]+-----\n?", re.DOTALL)
 
 
@@ -181,7 +187,7 @@ class Statement:
 def domain_tag(kind: str, body: Mapping[str, Any]) -> bytes:
     """What is signed before the canonical bytes of `body`."""
     stated = body.get("format")
-    number = stated if type(stated) is int and stated in LASTING_FORMATS else FORMAT
+    number = stated if type(stated) is int and 1 <= stated <= _MOST_FORMAT else FORMAT
     return f"dpdpca/{kind}/v{number}\x00".encode()
 
 
@@ -245,6 +251,8 @@ def check_members(
     formats: Collection[int] = (FORMAT,),
 ) -> None:
     """Raises MessageError unless `body` has these members, a known `format`, and no others but `optional`."""
+    if type(stated := body.get("format")) is int and stated not in formats:
+        raise MessageError("malformed", f"this has format {stated}{both_programs(stated)}", _SAME_VERSION)
     if (
         set(body) - set(optional) != {"format", *names}
         or type(body["format"]) is not int
@@ -253,6 +261,17 @@ def check_members(
         raise MessageError(
             "malformed", f"the statement must have exactly the members format, {', '.join(names)}"
         )
+
+
+def both_programs(stated: object) -> str:
+    """The program with the message format `stated`, and this one: the rest of a sentence."""
+    theirs = _PROGRAMS.get(stated, "another version") if isinstance(stated, int) else "another version"
+    return f" ({theirs}){this_program()}"
+
+
+def this_program() -> str:
+    """This program with its message format: the rest of a sentence about another one."""
+    return f", but this is dpdpca {version('dpdpca')}, which takes messages of format {FORMAT}"
 
 
 def naming_head(body: dict[str, Any], head: Digest | None) -> dict[str, Any]:

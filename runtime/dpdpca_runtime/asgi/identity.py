@@ -39,6 +39,7 @@ from dpdpca_protocol.wire.http import (
     WINDOW_SECONDS,
 )
 from dpdpca_protocol.wire.identifiers import PartyId
+from dpdpca_protocol.wire.signing import FORMAT, both_programs
 from dpdpca_runtime.asgi.addressed import KnownAddresses, host_header_changed
 
 FindKey = Callable[[PartyId], bytes | None]
@@ -47,6 +48,9 @@ FindKey = Callable[[PartyId], bytes | None]
 RememberNonce = Callable[[PartyId, str, datetime], bool]
 """Stores (party, nonce) durably. Returns False if this pair was already stored."""
 
+_TAG = re.compile(r';tag="dpdpca(?:-carried)?(?:/v(\d{1,4}))?"')
+_UNTAGGED_FORMAT = 2
+"""Up to format 2, tags did not name the format."""
 _NONCE = re.compile(rf"[0-9a-f]{{{2 * NONCE_BYTES}}}")
 
 
@@ -116,10 +120,12 @@ class SignatureVerifier:
                 any later time, the route must change nothing more.
 
         Raises:
-            MessageError: `malformed`, there is no usable host.
+            MessageError: `malformed`, there is no usable host; `unsupported-version`, the request is of
+                another message format.
             AuthenticationError: `wrong-address`, `bad-signature`, `stale-request`, `unknown-key`.
             DpdpcaError: the key could not be looked up.
         """
+        _check_format(head)
         arrived = self._addresses.arrived_at(head.lines("host"))
         message, keys = _Message(head, arrived), _KeyResolver(self._find_key)
         is_carried = may_be_carried and _says_carried(head)
@@ -160,6 +166,18 @@ class SignatureVerifier:
                 "replayed-request",
                 "this request was already received",
                 "sign the request again and resend it",
+            )
+
+
+def _check_format(head: ReceivedHead) -> None:
+    """Names both versions to a program with another message format, which could read no answer."""
+    for tag in filter(None, map(_TAG.search, head.lines("signature-input"))):
+        stated = int(tag[1] or _UNTAGGED_FORMAT)
+        if stated != FORMAT:
+            raise MessageError(
+                "unsupported-version",
+                f"the request is signed for message format {stated}{both_programs(stated)}",
+                "use a version with the same message format as the proxy; docs/compatibility.md lists them",
             )
 
 

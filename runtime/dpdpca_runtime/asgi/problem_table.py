@@ -255,7 +255,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         415, "this route does not accept this content type", "send a content type that /docs lists"
     ),
     "unsupported-version": ProblemKind(
-        400, "the message has another format version", "use a version of the program that has this format"
+        400,
+        "the message or request is of another message format",
+        "use a version of the program that has this format",
     ),
     "untrusted-certificate": ProblemKind(
         401,

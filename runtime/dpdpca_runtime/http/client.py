@@ -9,7 +9,7 @@ from typing import Self
 
 import httpx
 
-from dpdpca_protocol.errors import AuthenticationError, UsageError
+from dpdpca_protocol.errors import AuthenticationError, DpdpcaError, MessageError, UsageError
 from dpdpca_protocol.messages.study_messages import Enrolment, ProxyCard
 from dpdpca_protocol.terms.feature_list import FeatureListRef, check_content
 from dpdpca_protocol.wire.address import parse_address
@@ -21,7 +21,7 @@ from dpdpca_protocol.wire.http import (
     RELEASE_LIMIT_BYTES,
 )
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
-from dpdpca_protocol.wire.signing import IdentityKey, Statement, verify_statement
+from dpdpca_protocol.wire.signing import IdentityKey, Statement, this_program, verify_statement
 from dpdpca_runtime.bodies import OpenedStudy, Published, Rotations, Successor
 from dpdpca_runtime.http.answers import (
     History,
@@ -85,6 +85,7 @@ class ProxyClient:
             ca_file or ca_file_of_environment(),
             transport,
             now,
+            self._explain_version,
         )
         self._key = key
         self._proxy = proxy
@@ -104,6 +105,14 @@ class ProxyClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _explain_version(self) -> DpdpcaError | None:
+        """Up to message format 2, proxies call the signatures of other formats bad, and name no version."""
+        try:
+            check_speaks_our_format(self.card(of_any_key=True)[0], self.url)
+        except DpdpcaError as error:
+            return error if error.slug == "unsupported-version" else None
+        return None
 
     # Parties
 
@@ -312,6 +321,17 @@ class ProxyClient:
         if self._proxy is None:
             raise UsageError("not-enrolled", "the proxy's key is not known yet", "enrol at this proxy first")
         return self._proxy
+
+
+def check_speaks_our_format(card: ProxyCard, url: str) -> None:
+    """Raises MessageError `unsupported-version` if the proxy's program is one with message format 2."""
+    if card.software is None or card.software.version.startswith("0."):
+        theirs = card.software.version if card.software else "0.2 or older"
+        raise MessageError(
+            "unsupported-version",
+            f"the proxy at {url} takes messages of format 2 or older (dpdpca {theirs}){this_program()}",
+            "use a version with the same message format as the proxy; docs/compatibility.md lists them",
+        )
 
 
 def _list_path(digest: Digest) -> str:

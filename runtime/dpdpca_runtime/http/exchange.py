@@ -93,6 +93,7 @@ class Exchange:
         patience: how long to retry temporary failures.
         ca_file: a PEM file with the authority that issued the peer's certificate, instead of the system's.
         transport, now: for tests.
+        explain: looks for the reason where the peer calls a signature bad; None if it finds no other.
     """
 
     def __init__(
@@ -103,7 +104,9 @@ class Exchange:
         ca_file: Path | None,
         transport: httpx.BaseTransport | None = None,
         now: Callable[[], datetime] = utc_now,
+        explain: Callable[[], DpdpcaError | None] | None = None,
     ) -> None:
+        self._explain = explain
         self.url = str(peer.address)
         self._peer = peer
         self._authorize = authorize
@@ -209,12 +212,14 @@ class Exchange:
             # status.
             is_page = response.headers.get("content-type", "").startswith("text/html")
             if not response.is_success or (is_page and not call.takes_html):
-                raise self._failure(response)
+                raise self._failure(response, self._explain if not call.is_open else None)
             yield response
         finally:
             response.close()
 
-    def _failure(self, response: httpx.Response) -> Exception:
+    def _failure(
+        self, response: httpx.Response, explain: Callable[[], DpdpcaError | None] | None
+    ) -> Exception:
         failure = error_from_response(
             self._peer,
             response.status_code,
@@ -232,6 +237,8 @@ class Exchange:
             failure = AuthenticationError(
                 failure.slug, f"{asked}; {self._peer.name} answered: {failure.problem}", failure.next_step
             )
+        elif failure.slug == "bad-signature" and explain is not None:
+            failure = explain() or failure
         failure = explain_answer(failure, self._peer)
         return _PassingError(failure, response.status_code) if response.status_code in _PASSING else failure
 

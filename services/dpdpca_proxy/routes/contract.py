@@ -28,6 +28,7 @@ SIGNED: Final = (
     "replayed-request",
     "stale-request",
     "unknown-key",
+    "unsupported-version",
 )
 """Problems of a signed request of any role."""
 

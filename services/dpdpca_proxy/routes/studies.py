@@ -50,7 +50,6 @@ router = APIRouter(prefix="/v1/studies", tags=["studies"])
             "unfit-blinding-key",
             "unfit-modulus",
             "unfit-sealing-key",
-            "unsupported-version",
             "wrong-role",
         ],
         status=201,

@@ -149,7 +149,7 @@ def test_a_study_of_format_1_is_refused_in_one_sentence(earlier: Earlier) -> Non
     manifest = desk.home.study(study).manifest()
     assert manifest is not None
     earlier.proxy.manifest = verify_statement("manifest", manifest)
-    with pytest.raises(MessageError, match="not of message format 2") as caught:
+    with pytest.raises(MessageError, match=r"format 1 .*but this is dpdpca .* format 3") as caught:
         actions.prepare_join(desk, StudyAddress(URL, study), earlier.location)
     assert caught.value.slug == "unsupported-version"
     assert earlier.spent == earlier.stored["spent_rho"]
@@ -166,6 +166,7 @@ def test_a_recovery_of_a_lost_ledger_makes_nothing_cheaper(earlier: Earlier) -> 
     path = earlier.desk.home.ledger.entries_path
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0] + b"torn\n")
     told = recover_ledger(earlier.desk)
-    assert "this version refuses the terms of the study: the manifest is not of message format 2" in told
+    why = "the manifest has message format 1 (an unreleased version), but this is dpdpca"
+    assert f"this version refuses the terms of the study: {why}" in told
     # The head remembers how much was spent, so that it counts although nobody can tell on what.
     assert read_rational(earlier.spent, "rho") >= read_rational(earlier.stored["spent_rho"], "rho")

@@ -14,7 +14,7 @@ from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import AuthenticationError, DpdpcaError, MessageError
 from dpdpca_protocol.messages.share import CohortMember, cohort_digest
 from dpdpca_protocol.wire.identifiers import Digest, PartyId
-from dpdpca_protocol.wire.signing import IdentityKey, sign_statement
+from dpdpca_protocol.wire.signing import FORMAT, IdentityKey, sign_statement
 
 OTHER = CohortMember(PartyId.of(b"other"), 1, Digest.of(b"statement"))
 
@@ -170,7 +170,9 @@ def cancelled_by_the_proxy(scene: Scene) -> None:
 
 def cancelled_with_another_statement(scene: Scene) -> None:
     scene.proxy.cancel(scene.parties.user)
-    scene.proxy.cancelled = sign_statement("cancel", {"format": 2, "study": "00" * 32}, scene.parties.user)
+    scene.proxy.cancelled = sign_statement(
+        "cancel", {"format": FORMAT, "study": "00" * 32}, scene.parties.user
+    )
 
 
 def opened_without_the_data_user(scene: Scene) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import wide_studies as wide
 from study_parties import MakeManifest, Parties
-from wide_world import made_up, with_other_name
+from wide_world import made_up, with_fewer_features
 
 from dpdpca_owner.home import Owner, OwnerHome
 from dpdpca_owner.rounds import check_earlier_rounds, components_of_lift, lift_before, misfit
@@ -155,7 +155,7 @@ def test_scores_that_name_another_statement_are_refused(ready: Ready, parties: P
     [
         (np.eye(1, wide.D), lambda found: found, "wrong-round"),
         (np.eye(wide.K + 1, wide.D), lambda found: found, "components-differ"),
-        (VECTORS, with_other_name, "components-differ"),
+        (VECTORS, with_fewer_features, "malformed"),
     ],
 )
 def test_components_of_something_else_are_refused(

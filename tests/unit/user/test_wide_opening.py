@@ -17,7 +17,7 @@ from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.records.encoding import RecordEncoder
 from dpdpca_protocol.records.projection import projection_of
 from dpdpca_protocol.reference import owner_sums
-from dpdpca_protocol.result.publication import encode_components, parse_components
+from dpdpca_protocol.result.publication import encode_components, read_components
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.sealing import components_info, seal
@@ -94,7 +94,7 @@ def test_a_lift_and_scores_have_a_second_draw_only_in_clear(make_manifest: MakeM
     )
     assert sealed.components == again.components
     assert sealed.components != clear.components
-    components = parse_components(sealed.components, of_lift.study_id)
+    components = read_components(sealed.components, of_lift)
     exact = np.array(cut_blocks(of_lift.figures.blocks, sums(of_lift))[BlockName.LIFTED]).reshape(D, K)
     spans = np.linalg.svd(exact.astype(float), full_matrices=False)
     assert components.lifted is not None
@@ -125,14 +125,14 @@ def test_the_size_of_what_is_sealed_shows_nothing_of_the_components(
 ) -> None:
     manifest = lift(make_manifest, **TERMS)
     encoded = opened(manifest, EarlierRounds(seen, None), False).components
-    found = parse_components(encoded, manifest.study_id)
+    found = read_components(encoded, manifest)
     assert found.lifted is not None
     for trusted, marks in ((0, [False, False]), (K, [True, False])):
         other = replace(found.lifted, trusted_count=trusted, above_count=K, of_span=np.array(marks))
         changed = encode_components(manifest.study_id, replace(found, lifted=other))
         assert changed != encoded
         assert len(changed) == len(encoded)
-        again = parse_components(changed, manifest.study_id).lifted
+        again = read_components(changed, manifest).lifted
         assert again is not None
         assert (again.trusted_count, again.of_span.tolist()) == (trusted, marks)
 

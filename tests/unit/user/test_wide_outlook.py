@@ -1,6 +1,5 @@
 """What lint and plan say about the draft of a chain for many features, and what they refuse."""
 
-import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,10 +9,9 @@ from wide_rounds import terms
 from dpdpca_protocol.errors import MessageError, PolicyError
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES
 from dpdpca_user.planning.lint import lint_alone
 from dpdpca_user.planning.preview import first_of_chain, forecast, lint_facts
-from dpdpca_user.planning.wide_chain import WideWishes, is_wide_chain
+from dpdpca_user.planning.wide_chain import is_wide_chain
 
 D = 1200
 BASE: dict[str, Any] = {
@@ -66,21 +64,3 @@ def test_only_many_features_without_a_named_release_make_such_a_chain() -> None:
     assert is_wide_chain(BASE, 1001)
     assert not is_wide_chain(BASE, 1000)
     assert not is_wide_chain(BASE | {"release": "joint"}, 1001)
-
-
-@pytest.mark.parametrize(
-    ("asked", "d", "columns"),
-    [(10, 2_000, 10), (10, 100_000, 10), (11, 100_000, 10), (10, 200_000, 3), (100, 22_684, 56), (10, 5, 5)],
-)
-def test_no_more_columns_are_lifted_than_owners_can_be_sent(asked: int, d: int, columns: int) -> None:
-    assert WideWishes(asked).columns_for(d) == columns
-
-
-def test_so_many_components_fit_into_one_statement() -> None:
-    """With long names, and numbers that take as many digits as they can."""
-    d = 30_000
-    k = WideWishes(100).columns_for(d)
-    number = -1.2345678901234567e-05
-    body = {"names": [f"22:{10**8 + i}:A:G" for i in range(d)], "units": [["1.2345", "1"]] * d}
-    size = len(json.dumps(body)) + k * d * len(f"{number!r},")
-    assert size < COMPONENTS_LIMIT_BYTES / 2 - 10_000
