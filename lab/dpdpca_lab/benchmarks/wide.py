@@ -297,9 +297,7 @@ def show_chain(genotypes: Genotypes, folder: Path, epsilon: int, rows: int | Non
     with peak.watching():
         for each in chain.rounds():
             print(each.line(features), flush=True)
-    print(
-        f"\nall rounds: {time.perf_counter() - began:.0f} s, at most {peak.bytes / 2**20:.0f} MiB"
-    )
+    print(f"\nall rounds: {time.perf_counter() - began:.0f} s, at most {peak.bytes / 2**20:.0f} MiB")
     print(f"shares of the variance: {chain.captured()}\n")
 
 
