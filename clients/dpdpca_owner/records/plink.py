@@ -89,8 +89,10 @@ class GenotypeSource(ColumnSource):
             )
 
     def counted(self, values: NDArray[Any], positions: Sequence[int]) -> NDArray[Any]:
+        if not self._flipped.any():
+            return values
         flipped = self._flipped[list(positions)]
-        return np.where(flipped, 2 - values, values) if flipped.any() else values
+        return np.where(flipped, 2 - values, values)
 
     @abstractmethod
     def _dosages(self, positions: NDArray[np.uint32]) -> NDArray[np.float32]:
@@ -128,7 +130,8 @@ class BedSource(GenotypeSource):
     def stored_calls(self, positions: Sequence[int], width: int) -> Iterator[NDArray[np.int8]]:
         places = np.asarray(positions, dtype=np.uint32)
         for start in range(0, len(places), width):
-            yield np.maximum(self._read(places[start : start + width], "int8"), _MISSING_CALL)
+            calls = self._read(places[start : start + width], "int8")
+            yield np.maximum(calls, _MISSING_CALL, out=calls)
 
     def _dosages(self, positions: NDArray[np.uint32]) -> NDArray[np.float32]:
         return self._read(positions, "float32")

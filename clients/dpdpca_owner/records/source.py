@@ -21,7 +21,8 @@ BATCH_VALUES: Final = 1 << 21
 """The most values in a batch: 16 MiB as float64. Encoding needs several times as much memory."""
 CALLS: Final = (0, 1, 2)
 """The numbers that genotypes have."""
-_MOST_IN_A_BYTE: Final = 255
+_COUNTED_AT_ONCE: Final = 64
+"""Columns whose calls are counted at once: a byte holds their number, and they fit into caches."""
 MOST_RECORDS: Final = 1 << 27
 """The most records of a source that is read by columns: one column of them has to fit into memory."""
 
@@ -213,8 +214,8 @@ class ColumnSource(RecordSource):
         calls = self.stored_calls(range(len(self.names)), self._width_of_calls)
         if calls is not None:
             for some in calls:
-                for start in range(0, some.shape[1], _MOST_IN_A_BYTE):
-                    part = some[:, start : start + _MOST_IN_A_BYTE]
+                for start in range(0, some.shape[1], _COUNTED_AT_ONCE):
+                    part = some[:, start : start + _COUNTED_AT_ONCE]
                     for call in CALLS:
                         marks = (part == call).view(np.uint8)
                         counts[:, call] += np.add.reduce(marks, axis=1, dtype=np.uint8)
@@ -272,7 +273,7 @@ class ColumnSource(RecordSource):
     @property
     def _width_of_calls(self) -> int:
         """The same for calls, which take a byte each."""
-        return max(1, 8 * BATCH_VALUES // max(1, self.records))
+        return max(1, 2 * BATCH_VALUES // max(1, self.records))
 
     def _spooled(self, positions: Sequence[int], order: NDArray[np.int64] | None) -> RowSpool:
         spool = RowSpool(self.folder, order)

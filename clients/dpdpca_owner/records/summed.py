@@ -22,10 +22,13 @@ from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.records.encoding import BatchReport, EncodedTable, Integers, RecordEncoder
 from dpdpca_protocol.records.projection import Projection
 from dpdpca_protocol.records.scatter import SecondMoments
+from dpdpca_protocol.release.prefetch import prefetch_results
 from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_runtime.workers import WorkerThreads
 
 MANY_FEATURES = 1_000
 """From so many features on, a step for each feature of each batch takes longer than all the arithmetic."""
+_TABLES_AHEAD = 2
 
 
 class SummedRecords:
@@ -93,8 +96,8 @@ class SummedRecords:
             len(features) >= MANY_FEATURES
             and (tables := tables_of(source, features, listener, order)) is not None
         ):
-            for table in tables:
-                yield {}, self._add_table(table, has_units=listener is not None)
+            for z in self._add_tables(tables, has_units=listener is not None):
+                yield {}, z
             return
         for columns in batches_of(source, features, listener):
             yield columns, self._add(columns)
@@ -113,13 +116,19 @@ class SummedRecords:
         self._of_batches += encoded.report
         return self._add_encoded(encoded.z, encoded.long)
 
-    def _add_table(self, table: NDArray[Any], *, has_units: bool) -> Integers:
-        encoded = self._encoder.encode_table(table)
-        if has_units and not self.records:
-            names = (feature.name for feature in self._manifest.features)
-            self.units.add(dict(zip(names, table.T, strict=True)))
-        self._of_tables.add(len(table), encoded)
-        return self._add_encoded(encoded.z, encoded.long)
+    def _add_tables(self, tables: Iterable[NDArray[Any]], *, has_units: bool) -> Iterator[Integers]:
+        """A thread encodes tables while this one reads the next and adds up those before."""
+        with WorkerThreads(1) as thread:
+            calls = (partial(self._encode_table, table) for table in tables)
+            for table, encoded in prefetch_results(thread, _TABLES_AHEAD, calls):
+                if has_units and not self.records:
+                    names = (feature.name for feature in self._manifest.features)
+                    self.units.add(dict(zip(names, table.T, strict=True)))
+                self._of_tables.add(len(table), encoded)
+                yield self._add_encoded(encoded.z, encoded.long)
+
+    def _encode_table(self, table: NDArray[Any]) -> tuple[NDArray[Any], EncodedTable]:
+        return table, self._encoder.encode_table(table)
 
     def _add_encoded(self, z: Integers, long: Integers) -> Integers:
         self._check_room()

@@ -276,7 +276,8 @@ class RecordEncoder:
         if not self._cuts:
             z = np.empty(scaled.shape, dtype=np.int64)
             for place in blocks_of(scaled.shape[1]):
-                z[:, place] = np.rint(scaled[:, place] * self._grid)
+                block = scaled[:, place] * self._grid
+                z[:, place] = np.rint(block, out=block)
             return z, NONE_LONG
         scaled *= self._grid
         lengths = _squared_lengths(scaled)
@@ -288,8 +289,9 @@ class RecordEncoder:
 
 
 def at_centre(z: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(n, d) int64: the rows with every `ABSENT` coordinate at the centre, which is 0."""
-    return np.where(z == ABSENT, 0, z)
+    """(n, d) int64: the rows with every `ABSENT` coordinate at the centre, which is 0; perhaps `z` itself."""
+    absent = z == ABSENT
+    return np.where(absent, 0, z) if absent.any() else z
 
 
 def cut_to_bound(z: NDArray[np.int64], record_bound: int) -> tuple[NDArray[np.int64], int]:
