@@ -324,6 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--folder", type=Path, help="for the files, which are deleted")
     parser.add_argument("--sites", type=int, default=SITES)
     parser.add_argument("--people", type=int, default=PEOPLE, help="of each owner")
+    parser.add_argument("--epsilon", type=int, default=EPSILON, help="of a chain of three owners")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(dir=options.folder) as made:
@@ -340,9 +341,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 folder, 1, people, QUICK_SIZES[0] if options.quick else OWNERS_SITES
             )
             show_chain(genotypes, folder, STRONG_EPSILON, None if options.quick else OWNERS_ROWS)
+        elif options.quick:
+            genotypes = genotype_files.made_up(folder, OWNERS, QUICK_PEOPLE, QUICK_SIZES[0])
+            show_chain(genotypes, folder, STRONG_EPSILON)
         else:
             genotypes = genotype_files.made_up(folder, OWNERS, options.people, options.sites)
-            show_chain(genotypes, folder, EPSILON)
+            show_chain(genotypes, folder, options.epsilon)
 
 
 if __name__ == "__main__":
