@@ -236,8 +236,9 @@ class RecordEncoder:
         missing, outside = (np.zeros(len(self.features), dtype=np.int64) for _ in range(2))
         for place in blocks_of(len(self.features)):
             numbers = _doubles(values[:, place])
-            absent = np.isnan(numbers)
+            absent = ~np.isfinite(numbers)
             if absent.any():
+                numbers[absent] = math.nan
                 lacks[place.start] = absent
                 missing[place] = np.count_nonzero(absent, axis=0)
             is_outside = (numbers < lower[place]) | (numbers > upper[place])
@@ -352,13 +353,10 @@ def blocks_of(features: int) -> Iterator[slice]:
 
 
 def _doubles(values: NDArray[Any]) -> NDArray[np.float64]:
-    """A new array of these numbers, with NaN for each that is not finite."""
+    """A new array of these numbers; only those that are missing are not finite."""
     if values.dtype.itemsize > np.dtype(np.float64).itemsize:
         return read_numbers(values.ravel())[0].reshape(values.shape)
-    numbers = np.ascontiguousarray(values).astype(np.float64)
-    if values.dtype.kind == "f" and not np.isfinite(numbers).all():
-        numbers[~np.isfinite(numbers)] = math.nan
-    return numbers
+    return np.array(values, dtype=np.float64, order="C")
 
 
 def _squared_lengths(rows: NDArray[np.float64]) -> NDArray[np.float64]:
