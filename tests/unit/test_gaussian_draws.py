@@ -178,7 +178,7 @@ def test_few_draws_come_from_the_reference_and_many_from_here(monkeypatch: pytes
         return draw_gaussians(scale, count, bound, randomness)
 
     monkeypatch.setattr(gaussian, "draw_gaussians", note)
-    monkeypatch.setattr(gaussian, "MANY_DRAWS", 100)
+    monkeypatch.setattr(gaussian, "MANY_DRAWS", 101)
     assert len(discrete_gaussian(Fraction(25), 100, 65)) == 100
     assert not asked
     drawn = discrete_gaussian(Fraction(25), 101, 65)

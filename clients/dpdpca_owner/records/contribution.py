@@ -1,6 +1,6 @@
 """Turns an owner's records into the exact integers that it contributes. Nothing is sent here."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import gettempdir
@@ -9,22 +9,24 @@ from dpdpca_owner.accounts.charge import Content
 from dpdpca_owner.records.matching import match_columns
 from dpdpca_owner.records.notes import notes_on
 from dpdpca_owner.records.open import no_records, open_source, parquet_parts
-from dpdpca_owner.records.shuffle import Shuffle
-from dpdpca_owner.records.source import DataLocation
-from dpdpca_owner.records.summed import SummedRecords, SumParts, part_calls
+from dpdpca_owner.records.shuffle import Shuffle, order_of
+from dpdpca_owner.records.source import ColumnSource, DataLocation
+from dpdpca_owner.records.summed import SummedRecords, SumParts, can_order, part_calls
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
-from dpdpca_protocol.records.block_sums import BlockSums, Sums
+from dpdpca_protocol.records.block_sums import Sums
 from dpdpca_protocol.records.columns import Column, Unusable
-from dpdpca_protocol.records.encoding import BatchReport
+from dpdpca_protocol.records.encoding import BatchReport, Integers
 from dpdpca_protocol.records.pairing import differences, pairing_seed
-from dpdpca_protocol.records.projected_sums import ProjectedSums
 from dpdpca_protocol.records.projection import Projection
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.records.seeded_noise import owners_noise_seed, seeded_samplers
 from dpdpca_protocol.terms.features import Feature, column_key
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.identifiers import Digest
+
+Batch = tuple[Mapping[str, Column], Integers]
+"""Records as they were read, and as they were encoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +92,29 @@ def read_contribution(
     source = open_source(location, manifest.features, spool)
     found = match_columns(source.names, manifest.features)
     summed = SummedRecords(manifest, key, strict=strict, projection=projection)
-    shuffle = None
-    if not isinstance(summed.sums, SecondMoments) and summed.sums.has_pairs:
+    shuffle, order = None, None
+    has_pairs = not isinstance(summed.sums, SecondMoments) and summed.sums.has_pairs
+    if has_pairs:
         seed = pairing_seed(key, manifest.study_id)
-        width = manifest.figures.encoded_features
-        shuffle = Shuffle(width, seed, spool or Path(gettempdir()))
-    parts = parquet_parts(location) if sum_parts is not None and shuffle is None else []
+        if isinstance(source, ColumnSource) and can_order(source, manifest):
+            order = order_of(source.records, seed)
+        else:
+            shuffle = Shuffle(manifest.figures.encoded_features, seed, spool or Path(gettempdir()))
+    parts = parquet_parts(location) if sum_parts is not None and not has_pairs else []
     has_units = False
     if sum_parts is not None and parts:
         for summed_part in sum_parts(part_calls(parts, manifest, key, strict=strict, projection=projection)):
             summed.merge(summed_part)
-            on_records(summed.report.records)
+            on_records(summed.records)
+    elif order is not None:
+        batches = (z for _, z in _told(summed.add_all(source, order), summed, on_records))
+        _add_pairs(summed.sums, differences(batches))
     else:
-        for columns, z in summed.add_all(source):
-            if source.is_text and summed.report.records == len(columns[manifest.features[0].name]):
+        for columns, z in _told(summed.add_all(source), summed, on_records):
+            if source.is_text and summed.records == len(columns[manifest.features[0].name]):
                 has_units = _has_units(columns, manifest.features)
             if shuffle is not None:
                 shuffle.add(z)
-            on_records(summed.report.records)
     sums, report = summed.sums, summed.report
     if not report.records:
         raise no_records()
@@ -118,8 +125,14 @@ def read_contribution(
             "give at least one complete record",
         )
     if not isinstance(sums, SecondMoments):
+        if has_pairs and report.accepted < 2:
+            raise InputError(
+                "no-pair",
+                "the data has one record, but the study pairs records",
+                "give at least two records",
+            )
         if shuffle is not None:
-            _add_pairs(sums, shuffle)
+            _add_pairs(sums, differences(shuffle.batches()))
         if not manifest.rules.clips_records:
             report = replace(report, clipped=sums.cut)
     columns_used = tuple(column_key(source.names[place]) for place in found)
@@ -148,10 +161,16 @@ def _has_units(columns: Mapping[str, Column], features: Sequence[Feature]) -> bo
     return bool(firsts) and all(isinstance(first, str | Unusable) for first in firsts)
 
 
-def _add_pairs(sums: BlockSums | ProjectedSums, shuffle: Shuffle) -> None:
-    if shuffle.count < 2:
-        raise InputError(
-            "no-pair", "the data has one record, but the study pairs records", "give at least two records"
-        )
-    for y in differences(shuffle.batches()):
+def _told(
+    batches: Iterator[Batch], summed: SummedRecords, on_records: Callable[[int], None]
+) -> Iterator[Batch]:
+    """The same batches; `on_records` is told how many records were read so far."""
+    for batch in batches:
+        on_records(summed.records)
+        yield batch
+
+
+def _add_pairs(sums: Sums, pairs: Iterator[Integers]) -> None:
+    assert not isinstance(sums, SecondMoments)
+    for y in pairs:
         sums.add_pairs(y)

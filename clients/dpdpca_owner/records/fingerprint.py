@@ -79,14 +79,28 @@ class RecordsFingerprint:
             counts: (n, numbers) how often each record has each of them in all its columns.
         """
         words = _number_words(np.array(numbers))
-        self._add_records(np.repeat(words, row).tobytes() for row in counts)
+        most = counts.max(axis=0, initial=0).tolist()
+        first, *others = (memoryview(word.tobytes() * n) for word, n in zip(words, most, strict=True))
+        # Records that begin alike share this beginning: by their first number, they go from few to many.
+        begun, length = self._hashing(), 0
+        for count, *rest in counts[np.argsort(counts[:, 0])].tolist():
+            begun.update(first[length : 8 * count])
+            length, hashing = 8 * count, begun.copy()
+            for content, n in zip(others, rest, strict=True):
+                hashing.update(content[: 8 * n])
+            self._add_hash(hashing.digest())
 
     def _add_records(self, contents: Iterable[bytes | memoryview]) -> None:
         """Add one record for each content: the words of its values, sorted."""
         for content in contents:
-            hashed = blake2b(content, digest_size=32, key=self._key, person=b"dpdpca/record").digest()
-            self._sum = (self._sum + int.from_bytes(hashed, "big")) % _MODULUS
-            self._records += 1
+            self._add_hash(self._hashing(content).digest())
+
+    def _hashing(self, content: bytes | memoryview = b"") -> blake2b:
+        return blake2b(content, digest_size=32, key=self._key, person=b"dpdpca/record")
+
+    def _add_hash(self, hashed: bytes) -> None:
+        self._sum = (self._sum + int.from_bytes(hashed, "big")) % _MODULUS
+        self._records += 1
 
     def merge(self, other: "RecordsFingerprint") -> None:
         """Adds the records of `other`, which has the same key."""

@@ -87,7 +87,11 @@ class MatrixSource(RecordSource):
                 yield [rows[:, position] for position in positions]
 
     def tables(
-        self, positions: Sequence[int], records: int, listener: Listener | None = None
+        self,
+        positions: Sequence[int],
+        records: int,
+        listener: Listener | None = None,
+        order: NDArray[np.int64] | None = None,
     ) -> Iterator[NDArray[Any]] | None:
         return self._tables(positions, records, listener) if self._matrix.dtype.kind in "fiub" else None
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_plus
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dpdpca_owner.records.matching import match_columns
@@ -69,16 +70,24 @@ def batches_of(
 
 
 def tables_of(
-    source: RecordSource, features: Sequence[Feature], listener: Listener | None = None
+    source: RecordSource,
+    features: Sequence[Feature],
+    listener: Listener | None = None,
+    order: NDArray[np.int64] | None = None,
 ) -> Iterator[NDArray[Any]] | None:
     """Like `batches_of`, as (n, features) arrays of numbers.
 
     None if a feature is categorical, or if the source does not hold its columns as numbers in one array.
+
+    Args:
+        source, features, listener: as for `batches_of`.
+        order: the order in which the records of a source by columns are read.
     """
     if any(feature.is_categorical for feature in features):
         return None
     positions = match_columns(source.names, features)
-    tables = source.tables(positions, max(1, BATCH_VALUES // max(len(features), len(source.names))), listener)
+    records = max(1, BATCH_VALUES // max(len(features), len(source.names)))
+    tables = source.tables(positions, records, listener, order)
     return None if tables is None else (table for table in tables if len(table))
 
 

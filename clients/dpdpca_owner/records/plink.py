@@ -31,6 +31,8 @@ PGEN: Final = b"\x6c\x1b"
 _MOST_SITES = 1 << 22
 _MOST_LINE_BYTES = 1 << 20
 _MOST_DIGITS = 18
+_MISSING_CALL = np.int8(-1)
+"""Stands for a missing call; bed-reader has a lower number for it."""
 _MISSING_DOSAGE = -9
 """What pgenlib puts in place of a missing dosage."""
 _COMPLEMENTS = str.maketrans("ACGT", "TGCA")
@@ -87,8 +89,10 @@ class GenotypeSource(ColumnSource):
             )
 
     def counted(self, values: NDArray[Any], positions: Sequence[int]) -> NDArray[Any]:
+        if not self._flipped.any():
+            return values
         flipped = self._flipped[list(positions)]
-        return np.where(flipped, 2 - values, values) if flipped.any() else values
+        return np.where(flipped, 2 - values, values)
 
     @abstractmethod
     def _dosages(self, positions: NDArray[np.uint32]) -> NDArray[np.float32]:
@@ -123,10 +127,19 @@ class BedSource(GenotypeSource):
             path, iid_count=beside.people, sid_count=len(beside.sites), count_A1=True, num_threads=1
         )
 
+    def stored_calls(self, positions: Sequence[int], width: int) -> Iterator[NDArray[np.int8]]:
+        places = np.asarray(positions, dtype=np.uint32)
+        for start in range(0, len(places), width):
+            calls = self._read(places[start : start + width], "int8")
+            yield np.maximum(calls, _MISSING_CALL, out=calls)
+
     def _dosages(self, positions: NDArray[np.uint32]) -> NDArray[np.float32]:
+        return self._read(positions, "float32")
+
+    def _read(self, positions: NDArray[np.uint32], dtype: str) -> NDArray[Any]:
         try:
             index = (np.s_[:], positions.astype(np.intp))
-            return self._bed.read(index, dtype="float32")  # type: ignore[no-any-return]  # untyped
+            return self._bed.read(index, dtype=dtype)  # type: ignore[no-any-return]  # untyped
         except (OSError, ValueError, IndexError) as error:
             raise self._damaged("its genotypes end early") from error
 

@@ -22,6 +22,16 @@ _MEMORY_VALUES = 2**24
 """The most values kept in memory, 128 MiB, before they are written to the disk."""
 
 
+def order_of(count: int, seed: bytes) -> NDArray[np.int64]:
+    """The order in which `Shuffle` returns so many records: (count,) positions."""
+    stream = KeyStream(seed)
+    dealt = stream.take(count)
+    by_bucket = np.argsort(dealt, kind="stable")
+    begins = np.concatenate([[0], np.cumsum(np.bincount(dealt, minlength=_BUCKETS))])
+    buckets = (by_bucket[begins[bucket] : begins[bucket + 1]] for bucket in range(_BUCKETS))
+    return np.concatenate([bucket[shuffled(len(bucket), stream)] for bucket in buckets])
+
+
 class Shuffle:
     """Collects records and returns them once, in a new order.
 

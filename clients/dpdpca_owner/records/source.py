@@ -21,6 +21,8 @@ BATCH_VALUES: Final = 1 << 21
 """The most values in a batch: 16 MiB as float64. Encoding needs several times as much memory."""
 CALLS: Final = (0, 1, 2)
 """The numbers that genotypes have."""
+_COUNTED_AT_ONCE: Final = 64
+"""Columns whose calls are counted at once: a byte holds their number, and they fit into caches."""
 MOST_RECORDS: Final = 1 << 27
 """The most records of a source that is read by columns: one column of them has to fit into memory."""
 
@@ -150,11 +152,19 @@ class RecordSource(ABC):
         """
 
     def tables(
-        self, positions: Sequence[int], records: int, listener: Listener | None = None
+        self,
+        positions: Sequence[int],
+        records: int,
+        listener: Listener | None = None,
+        order: NDArray[np.int64] | None = None,
     ) -> Iterator[NDArray[Any]] | None:
         """The same as `read`, as one (n, w) array of numbers a batch, which saves a step for each column.
 
         None if the source does not hold its columns as numbers in one array.
+
+        Args:
+            positions, records, listener: as for `read`.
+            order: the order in which all records are read; only a source by columns can change it.
         """
         return None
 
@@ -162,7 +172,7 @@ class RecordSource(ABC):
 class ColumnSource(RecordSource):
     """Records that are stored column by column: reading a few of them costs a step for each column.
 
-    So each column is read once, and the columns are spooled to the disk first, 1 to 8 bytes for each value.
+    So each column is read once, and the columns are spooled to the disk first, 2 to 64 bits for each value.
 
     Args:
         folder: for the spool; None means the system's folder for temporary files.
@@ -183,6 +193,13 @@ class ColumnSource(RecordSource):
             InputError: the source is damaged.
         """
 
+    def stored_calls(self, positions: Sequence[int], width: int) -> Iterator[NDArray[np.int8]] | None:
+        """Like `stored_columns`, for a source that has `CALLS` alone; −1 stands for a missing one.
+
+        None for any other source.
+        """
+        return None
+
     def counted(self, values: NDArray[Any], positions: Sequence[int]) -> NDArray[Any]:
         """What a study counts in place of stored `values`, (n, w), which have the columns at `positions`."""
         return values
@@ -194,6 +211,15 @@ class ColumnSource(RecordSource):
         known again without a spool.
         """
         counts = np.zeros((self.records, len(CALLS)), dtype=np.int64)
+        calls = self.stored_calls(range(len(self.names)), self._width_of_calls)
+        if calls is not None:
+            for some in calls:
+                for start in range(0, some.shape[1], _COUNTED_AT_ONCE):
+                    part = some[:, start : start + _COUNTED_AT_ONCE]
+                    for call in CALLS:
+                        marks = (part == call).view(np.uint8)
+                        counts[:, call] += np.add.reduce(marks, axis=1, dtype=np.uint8)
+            return counts
         for block in self.stored_columns(range(len(self.names)), self._width):
             if block.dtype.kind not in "fiub":
                 return None
@@ -215,15 +241,23 @@ class ColumnSource(RecordSource):
             yield list(table.T)
 
     def tables(
-        self, positions: Sequence[int], records: int, listener: Listener | None = None
+        self,
+        positions: Sequence[int],
+        records: int,
+        listener: Listener | None = None,
+        order: NDArray[np.int64] | None = None,
     ) -> Iterator[NDArray[Any]] | None:
-        return self._tables(positions, records, listener)
+        return self._tables(positions, records, listener, order)
 
     def _tables(
-        self, positions: Sequence[int], records: int, listener: Listener | None
+        self,
+        positions: Sequence[int],
+        records: int,
+        listener: Listener | None,
+        order: NDArray[np.int64] | None = None,
     ) -> Iterator[NDArray[Any]]:
         stored = positions if listener is None else range(len(self.names))
-        with self._spooled(stored) as spool:
+        with self._spooled(stored, order) as spool:
             for start in range(0, self.records, records):
                 rows = spool.rows(start, min(start + records, self.records))
                 if listener is not None:
@@ -236,9 +270,19 @@ class ColumnSource(RecordSource):
         """How many columns of all records are in memory at once."""
         return max(1, BATCH_VALUES // max(1, self.records))
 
-    def _spooled(self, positions: Sequence[int]) -> RowSpool:
-        spool = RowSpool(self.folder)
+    @property
+    def _width_of_calls(self) -> int:
+        """The same for calls, which take a byte each."""
+        return max(1, 2 * BATCH_VALUES // max(1, self.records))
+
+    def _spooled(self, positions: Sequence[int], order: NDArray[np.int64] | None) -> RowSpool:
+        spool = RowSpool(self.folder, order)
         try:
+            calls = self.stored_calls(positions, self._width_of_calls)
+            if calls is not None:
+                for some in calls:
+                    spool.add_calls(some)
+                return spool
             for block in self.stored_columns(positions, self._width):
                 spool.add(block)
         except BaseException:

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dpdpca_owner.records.fingerprint import RecordsFingerprint
@@ -18,13 +19,16 @@ from dpdpca_owner.records.units import UnitCheck
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.records.block_sums import Sums, merge_sums, new_sums
 from dpdpca_protocol.records.columns import Column
-from dpdpca_protocol.records.encoding import BatchReport, EncodedBatch, Integers, RecordEncoder
+from dpdpca_protocol.records.encoding import BatchReport, EncodedTable, Integers, RecordEncoder
 from dpdpca_protocol.records.projection import Projection
 from dpdpca_protocol.records.scatter import SecondMoments
+from dpdpca_protocol.release.prefetch import prefetch_results
 from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_runtime.workers import WorkerThreads
 
 MANY_FEATURES = 1_000
 """From so many features on, a step for each feature of each batch takes longer than all the arithmetic."""
+_TABLES_AHEAD = 2
 
 
 class SummedRecords:
@@ -39,7 +43,6 @@ class SummedRecords:
 
     Attributes:
         sums: the exact integers of the study, without pairs.
-        report: how many records were read, dropped and clipped.
         units: suspects that a feature is in another unit.
         fingerprint: the ledger recognises the records by it.
     """
@@ -56,12 +59,29 @@ class SummedRecords:
         self._manifest, self._before = manifest, before
         self._encoder = RecordEncoder(manifest, strict=strict)
         self.sums: Sums = new_sums(manifest.figures, projection)
-        self.report = BatchReport.empty(len(manifest.features))
+        self._of_batches = BatchReport.empty(len(manifest.features))
+        self._of_tables = _TableCounts(len(manifest.features))
         self.units = UnitCheck(manifest.features, before)
         self.fingerprint = RecordsFingerprint(key)
 
-    def add_all(self, source: RecordSource) -> Iterator[tuple[Mapping[str, Column], Integers]]:
+    @property
+    def records(self) -> int:
+        """How many records were read."""
+        return self._of_batches.records + self._of_tables.records
+
+    @property
+    def report(self) -> BatchReport:
+        """How many records were read, dropped and clipped."""
+        return self._of_batches + self._of_tables.report()
+
+    def add_all(
+        self, source: RecordSource, order: Integers | None = None
+    ) -> Iterator[tuple[Mapping[str, Column], Integers]]:
         """Reads and adds all records of `source`, and yields each batch as it was read and as it was encoded.
+
+        Args:
+            source: the records.
+            order: in which they are read, if `can_order` says that this is possible.
 
         Raises:
             InputError: columns do not fit the manifest, or there are too many records; if `strict`, also a
@@ -72,49 +92,100 @@ class SummedRecords:
             self.fingerprint.add_counted(CALLS, counts)
             listener = None
         features = self._manifest.features
-        if len(features) >= MANY_FEATURES and (tables := tables_of(source, features, listener)) is not None:
-            for table in tables:
-                yield {}, self._add_table(table, has_units=listener is not None)
+        if (
+            len(features) >= MANY_FEATURES
+            and (tables := tables_of(source, features, listener, order)) is not None
+        ):
+            for z in self._add_tables(tables, has_units=listener is not None):
+                yield {}, z
             return
         for columns in batches_of(source, features, listener):
             yield columns, self._add(columns)
 
     def merge(self, following: "SummedRecords") -> None:
         """Adds what was summed of the records that come next. Raises InputError: there are too many."""
-        self.report += following.report
+        self._of_batches += following.report
         self._check_room()
         self.units.merge(following.units)
         self.fingerprint.merge(following.fingerprint)
         merge_sums(self.sums, following.sums)
 
     def _add(self, columns: Mapping[str, Column]) -> Integers:
-        encoded = self._encoder.encode(columns, self._before + self.report.records)
+        encoded = self._encoder.encode(columns, self._before + self.records)
         self.units.add(columns)
-        return self._add_encoded(encoded)
+        self._of_batches += encoded.report
+        return self._add_encoded(encoded.z, encoded.long)
 
-    def _add_table(self, table: NDArray[Any], *, has_units: bool) -> Integers:
-        encoded = self._encoder.encode_table(table)
-        if has_units and not self.report.records:
-            names = (feature.name for feature in self._manifest.features)
-            self.units.add(dict(zip(names, table.T, strict=True)))
-        return self._add_encoded(encoded)
+    def _add_tables(self, tables: Iterable[NDArray[Any]], *, has_units: bool) -> Iterator[Integers]:
+        """A thread encodes tables while this one reads the next and adds up those before."""
+        with WorkerThreads(1) as thread:
+            calls = (partial(self._encode_table, table) for table in tables)
+            for table, encoded in prefetch_results(thread, _TABLES_AHEAD, calls):
+                if has_units and not self.records:
+                    names = (feature.name for feature in self._manifest.features)
+                    self.units.add(dict(zip(names, table.T, strict=True)))
+                self._of_tables.add(len(table), encoded)
+                yield self._add_encoded(encoded.z, encoded.long)
 
-    def _add_encoded(self, encoded: EncodedBatch) -> Integers:
-        self.report += encoded.report
+    def _encode_table(self, table: NDArray[Any]) -> tuple[NDArray[Any], EncodedTable]:
+        return table, self._encoder.encode_table(table)
+
+    def _add_encoded(self, z: Integers, long: Integers) -> Integers:
         self._check_room()
-        self.sums.add(encoded.z)
+        self.sums.add(z)
         if isinstance(self.sums, SecondMoments):
-            self.sums.add_clipped(encoded.long)
-        return encoded.z
+            self.sums.add_clipped(long)
+        return z
 
     def _check_room(self) -> None:
         most = self._manifest.max_records
-        if self.report.accepted > most:
+        if self._of_batches.accepted + self._of_tables.accepted > most:
             raise InputError(
                 "too-many-records",
                 f"the data has more records than the {most} that the study allows in all",
                 "ask the data user for a study with a larger max_records",
             )
+
+
+class _TableCounts:
+    """What the encoding did to the records of a table so far. With many features, arrays add up faster."""
+
+    def __init__(self, features: int) -> None:
+        self.records = self._dropped = self._clipped = 0
+        self._missing, self._outside = (np.zeros(features, dtype=np.int64) for _ in range(2))
+
+    def add(self, records: int, encoded: EncodedTable) -> None:
+        self.records += records
+        self._dropped += encoded.dropped
+        self._clipped += len(encoded.long)
+        self._missing += encoded.missing
+        self._outside += encoded.out_of_bounds
+
+    @property
+    def accepted(self) -> int:
+        return self.records - self._dropped
+
+    def report(self) -> BatchReport:
+        return BatchReport(
+            records=self.records,
+            dropped=self._dropped,
+            clipped=self._clipped,
+            missing=tuple(self._missing.tolist()),
+            unusable=(0,) * len(self._missing),
+            out_of_bounds=tuple(self._outside.tolist()),
+        )
+
+
+def can_order(source: RecordSource, manifest: Manifest) -> bool:
+    """Whether the records of a source can be read in any order, because its number of records is known, no
+    record is dropped, and it is read as a table."""
+    features = manifest.features
+    return (
+        isinstance(source, ColumnSource)
+        and manifest.missing != "reject"
+        and len(features) >= MANY_FEATURES
+        and not any(feature.is_categorical for feature in features)
+    )
 
 
 def sum_part(

@@ -150,9 +150,13 @@ class MarkedSource(RecordSource):
             ]
 
     def tables(
-        self, positions: Sequence[int], records: int, listener: Listener | None = None
+        self,
+        positions: Sequence[int],
+        records: int,
+        listener: Listener | None = None,
+        order: NDArray[np.int64] | None = None,
     ) -> Iterator[NDArray[Any]] | None:
-        tables = self._source.tables(positions, records, listener)
+        tables = self._source.tables(positions, records, listener, order)
         return None if tables is None else map(self._markers.read_block, tables)
 
 
@@ -165,6 +169,9 @@ class MarkedColumns(MarkedSource, ColumnSource):
 
     def stored_columns(self, positions: Sequence[int], width: int) -> Iterator[NDArray[Any]]:
         return self._columns.stored_columns(positions, width)
+
+    def stored_calls(self, positions: Sequence[int], width: int) -> Iterator[NDArray[np.int8]] | None:
+        return self._columns.stored_calls(positions, width)
 
     def counted(self, values: NDArray[Any], positions: Sequence[int]) -> NDArray[Any]:
         return self._columns.counted(values, positions)

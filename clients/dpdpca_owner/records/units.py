@@ -7,6 +7,7 @@ nearly all values into the bounds. The bounds may also be wrong, so each sentenc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,8 +80,13 @@ class UnitCheck:
 
     def __init__(self, features: Sequence[Feature], before: int = 0) -> None:
         self._features = tuple(feature for feature in features if not feature.is_categorical)
-        self._seen = [_Seen.of(feature) for feature in self._features]
+        self._looked = False
         self._records = before
+
+    @cached_property
+    def _seen(self) -> list["_Seen"]:
+        """Made when values are looked at first: some sources of many features show none."""
+        return [_Seen.of(feature) for feature in self._features]
 
     def add(self, columns: Mapping[str, Column]) -> None:
         """Look at some records of a batch. No value of a record causes an error."""
@@ -88,6 +94,7 @@ class UnitCheck:
         count = len(picked[0]) if picked else 0
         step = max(1, count // _LOOKED_AT) if self._records < _LOOKED_AT else _EVERY
         self._records += count
+        self._looked = True
         for column, seen in zip(picked, self._seen, strict=True):
             values, _ = read_numbers(column[::step])
             seen.add(values[~np.isnan(values)])
@@ -95,11 +102,16 @@ class UnitCheck:
     def merge(self, following: "UnitCheck") -> None:
         """Adds what was counted in the records that come next."""
         self._records = following._records
+        if not following._looked:
+            return
+        self._looked = True
         for seen, other in zip(self._seen, following._seen, strict=True):
             seen.merge(other)
 
     def suspected(self) -> tuple[str, ...]:
         """One sentence for each feature that seems to be in another unit."""
+        if not self._looked:
+            return ()
         pairs = zip(self._features, self._seen, strict=True)
         return tuple(said for feature, seen in pairs if (said := _said(feature, seen)))
 

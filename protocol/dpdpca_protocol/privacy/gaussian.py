@@ -19,7 +19,7 @@ TAIL = TAIL_SIGMAS
 """κ: draws beyond κ scales are redrawn. Slots and the sampler's 64 bits are large enough for κ scales."""
 
 MANY_DRAWS = 1_000_000
-"""For more draws than this, `draw_gaussians` is used. It has the same distribution and is about ten times
+"""For so many draws or more, `draw_gaussians` is used. It has the same distribution and is about ten times
 faster."""
 _BATCH = 100_000
 _SAMPLER_LIMIT = 2**63
@@ -55,7 +55,7 @@ def discrete_gaussian(
     scale = sampler_scale(variance)
     if bound < scale:
         raise UsageError("bad-argument", "the bound on the noise is below the scale of the noise")
-    if count > MANY_DRAWS or randomness is not OS_RANDOMNESS:
+    if count >= MANY_DRAWS or randomness is not OS_RANDOMNESS:
         many: list[int] = draw_gaussians(scale, count, bound, randomness).tolist()
         return many
     sample = _sampler(scale)

@@ -9,7 +9,7 @@ would reveal something about the content of a record.
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
@@ -110,6 +110,23 @@ class EncodedBatch:
     long: NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True)
+class EncodedTable:
+    """Accepted records of a batch that was a table.
+
+    Attributes:
+        z, long: as in `EncodedBatch`.
+        dropped: how many records were dropped.
+        missing, out_of_bounds: (features,) as in `BatchReport`.
+    """
+
+    z: NDArray[np.int64]
+    dropped: int
+    missing: Integers
+    out_of_bounds: Integers
+    long: NDArray[np.int64]
+
+
 class RecordEncoder:
     """Encodes an owner's records with fixed terms, batch by batch. No batch depends on another.
 
@@ -201,7 +218,7 @@ class RecordEncoder:
         )
         return EncodedBatch(z, report, long)
 
-    def encode_table(self, values: NDArray[Any]) -> EncodedBatch:
+    def encode_table(self, values: NDArray[Any]) -> EncodedTable:
         """The same as `encode`, for one batch of a table of numbers. It is much faster for many features.
 
         Args:
@@ -214,32 +231,35 @@ class RecordEncoder:
         if values.ndim != 2 or values.shape[1] != len(self.features) or values.dtype.kind not in "fiub":
             raise UsageError("bad-argument", f"a table needs numbers for {len(self.features)} features")
         lower, upper, origin, unit = self._numbers
-        flat, _ = read_numbers(np.ascontiguousarray(values).ravel())
-        scaled = flat.reshape(values.shape)
-        absent = np.isnan(scaled)
-        outside = np.count_nonzero((scaled < lower) | (scaled > upper), axis=0)
-        np.clip(scaled, lower, upper, out=scaled)
-        scaled -= origin
-        scaled /= unit
-        scaled[absent] = 0.0
-        dropped = absent.any(axis=1) if self._drops else np.zeros(len(scaled), dtype=bool)
-        if dropped.any():
-            scaled, lacks = scaled[~dropped], absent[~dropped]
-        else:
-            lacks = absent
-        z, long = self._to_grid(scaled)
+        scaled = np.empty(values.shape)
+        lacks: dict[int, NDArray[np.bool_]] = {}
+        missing, outside = (np.zeros(len(self.features), dtype=np.int64) for _ in range(2))
+        for place in blocks_of(len(self.features)):
+            numbers = _doubles(values[:, place])
+            absent = ~np.isfinite(numbers)
+            if absent.any():
+                numbers[absent] = math.nan
+                lacks[place.start] = absent
+                missing[place] = np.count_nonzero(absent, axis=0)
+            is_outside = (numbers < lower[place]) | (numbers > upper[place])
+            if is_outside.any():
+                outside[place] = np.count_nonzero(is_outside, axis=0)
+                np.clip(numbers, lower[place], upper[place], out=numbers)
+            numbers -= origin[place]
+            if self._divides:
+                numbers /= unit[place]
+            if place.start in lacks:
+                numbers[absent] = 0.0
+            scaled[:, place] = numbers
+        kept = np.ones(len(scaled), dtype=bool)
+        if self._drops:
+            for absent in lacks.values():
+                kept &= ~absent.any(axis=1)
+        z, long = self._to_grid(scaled if kept.all() else scaled[kept])
         if not self._cuts:
-            z[lacks] = ABSENT
-        none = (0,) * len(self.features)
-        report = BatchReport(
-            records=len(values),
-            dropped=int(np.count_nonzero(dropped)),
-            clipped=len(long),
-            missing=tuple(np.count_nonzero(absent, axis=0).tolist()),
-            unusable=none,
-            out_of_bounds=tuple(outside.tolist()),
-        )
-        return EncodedBatch(z, report, long)
+            for start, absent in lacks.items():
+                z[:, start : start + LENGTH_BLOCK][absent[kept]] = ABSENT
+        return EncodedTable(z, int(np.count_nonzero(~kept)), missing, outside, long)
 
     @cached_property
     def _numbers(self) -> tuple[NDArray[np.float64], ...]:
@@ -248,22 +268,31 @@ class RecordEncoder:
         units = np.array([[float(origin), float(unit)] for origin, unit in self._units])
         return bounds[:, 0], bounds[:, 1], units[:, 0], units[:, 1]
 
+    @cached_property
+    def _divides(self) -> bool:
+        return bool((self._numbers[3] != 1).any())
+
     def _to_grid(self, scaled: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Step 3 for (n, d) scaled records, and the squared lengths of the records that it changed."""
-        scaled *= self._grid
         if not self._cuts:
-            return np.rint(scaled).astype(np.int64), NONE_LONG
-        lengths = np.minimum(_squared_lengths(scaled), _LONGEST).astype(np.int64)
-        z, clipped = _shorten(scaled, self._clip_norm * self._grid, self.record_bound)
+            z = np.empty(scaled.shape, dtype=np.int64)
+            for place in blocks_of(scaled.shape[1]):
+                block = scaled[:, place] * self._grid
+                z[:, place] = np.rint(block, out=block)
+            return z, NONE_LONG
+        scaled *= self._grid
+        lengths = _squared_lengths(scaled)
+        z, clipped = _shorten(scaled, lengths, self._clip_norm * self._grid, self.record_bound)
         if self._nonnegative:
             negative = (z < 0).any(axis=1)
             z[negative], clipped = 0, clipped | negative
-        return z, lengths[clipped]
+        return z, np.minimum(lengths, _LONGEST).astype(np.int64)[clipped]
 
 
 def at_centre(z: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(n, d) int64: the rows with every `ABSENT` coordinate at the centre, which is 0."""
-    return np.where(z == ABSENT, 0, z)
+    """(n, d) int64: the rows with every `ABSENT` coordinate at the centre, which is 0; perhaps `z` itself."""
+    absent = z == ABSENT
+    return np.where(absent, 0, z) if absent.any() else z
 
 
 def cut_to_bound(z: NDArray[np.int64], record_bound: int) -> tuple[NDArray[np.int64], int]:
@@ -280,23 +309,35 @@ def cut_to_bound(z: NDArray[np.int64], record_bound: int) -> tuple[NDArray[np.in
     if long.size:
         z = z.copy()
         most = math.sqrt(record_bound) - math.sqrt(z.shape[1]) / 2
-        z[long], _ = _shorten(z[long].astype(np.float64), most, record_bound)
+        rows = z[long].astype(np.float64)
+        z[long], _ = _shorten(rows, _squared_lengths(rows), most, record_bound)
     return z, len(long)
 
 
 def _shorten(
-    rows: NDArray[np.float64], most: float, record_bound: int
+    rows: NDArray[np.float64], lengths: NDArray[np.float64], most: float, record_bound: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Rows in grid units, clipped to norm `most`, rounded and checked; and (n,) whether each row was clipped
     or set to 0.
 
     A row that fails the check is truncated and checked again. A row that fails again becomes 0.
+
+    Args:
+        rows: (n, d), which this changes.
+        lengths: (n,) their squared lengths.
     """
-    norms = np.sqrt(_squared_lengths(rows))
+    norms = np.sqrt(lengths)
     clipped = norms > most
-    rows[clipped] *= (most / norms[clipped])[:, None]
-    z = np.rint(rows).astype(np.int64)
-    failing = np.flatnonzero(~obeys_bound(z, record_bound))
+    factors = np.divide(most, norms, out=np.ones(len(rows)), where=clipped)
+    z, squares = np.empty(rows.shape, dtype=np.int64), np.zeros(len(rows))
+    for place in blocks_of(rows.shape[1]):
+        block = rows[:, place]
+        if clipped.any():
+            block *= factors[:, None]
+        rounded = np.rint(block)
+        squares += np.einsum("ij,ij->i", rounded, rounded)
+        z[:, place] = rounded
+    failing = np.flatnonzero(~_obeyed(squares, z, record_bound))
     if failing.size:
         z[failing] = np.trunc(rows[failing]).astype(np.int64)
         failing = failing[~obeys_bound(z[failing], record_bound)]
@@ -305,14 +346,27 @@ def _shorten(
     return z, clipped
 
 
+def blocks_of(features: int) -> Iterator[slice]:
+    """The features in blocks: a few records of a block fit into the caches of a processor."""
+    for start in range(0, features, LENGTH_BLOCK):
+        yield slice(start, min(start + LENGTH_BLOCK, features))
+
+
+def _doubles(values: NDArray[Any]) -> NDArray[np.float64]:
+    """A new array of these numbers; only those that are missing are not finite."""
+    if values.dtype.itemsize > np.dtype(np.float64).itemsize:
+        return read_numbers(values.ravel())[0].reshape(values.shape)
+    return np.array(values, dtype=np.float64, order="C")
+
+
 def _squared_lengths(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Σ u² of each row, added up over blocks of features in their order.
 
     The blocks make the sums the same, bit for bit, however many rows or features are read at a time.
     """
     total = np.zeros(len(rows))
-    for start in range(0, rows.shape[1], LENGTH_BLOCK):
-        block = np.ascontiguousarray(rows[:, start : start + LENGTH_BLOCK])
+    for place in blocks_of(rows.shape[1]):
+        block = np.ascontiguousarray(rows[:, place])
         total += np.einsum("ij,ij->i", block, block)
     return total
 
@@ -323,9 +377,18 @@ def obeys_bound(z: NDArray[np.int64], record_bound: int) -> NDArray[np.bool_]:
     For K < 2⁵² doubles decide: a sum up to K is exact, and rounding cannot bring a larger one below 2⁵².
     Otherwise squares are added in two halves of 31 bits, so that no sum overflows.
     """
+    squares = np.zeros(len(z))
     if record_bound < _EXACT_SQUARES:
-        rows = z.astype(np.float64)
-        return np.asarray(np.einsum("ij,ij->i", rows, rows) <= record_bound)
+        for place in blocks_of(z.shape[1]):
+            block = z[:, place].astype(np.float64)
+            squares += np.einsum("ij,ij->i", block, block)
+    return _obeyed(squares, z, record_bound)
+
+
+def _obeyed(squares: NDArray[np.float64], z: NDArray[np.int64], record_bound: int) -> NDArray[np.bool_]:
+    """`obeys_bound`, given the squared lengths in doubles; they decide only where that is exact."""
+    if record_bound < _EXACT_SQUARES:
+        return np.asarray(squares <= record_bound)
     root = math.isqrt(record_bound)
     small: NDArray[np.bool_] = np.all((z >= -root) & (z <= root), axis=1)
     squares = np.where(small[:, None], z, 0) ** 2

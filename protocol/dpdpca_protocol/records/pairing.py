@@ -67,4 +67,7 @@ def differences(batches: Iterable[NDArray[np.int64]]) -> Iterator[NDArray[np.int
         rest = z[even:]
         if even:
             first, second = z[0:even:2], z[1:even:2]
-            yield np.where((first == ABSENT) | (second == ABSENT), 0, first - second)
+            y = first - second
+            if (absent := (first == ABSENT) | (second == ABSENT)).any():
+                y[absent] = 0
+            yield y

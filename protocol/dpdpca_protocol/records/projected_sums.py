@@ -17,6 +17,8 @@ from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.terms.figures import Figures
 
 _CHUNK_VALUES = 2**21
+_ROWS_AT_ONCE = 1024
+"""Projected records are added up when there are so many: their matrix of products is large, too."""
 
 
 class ProjectedSums:
@@ -42,7 +44,8 @@ class ProjectedSums:
         self._names = tuple(block.name for block in figures.blocks)
         self._d, self._record_bound = figures.encoded_features, figures.record_bound
         self._bound = setting.score_bound if lifts else figures.summed_bound
-        self._moments = SecondMoments(setting.columns if lifts else figures.summed_features, self._bound)
+        self._added = SecondMoments(setting.columns if lifts else figures.summed_features, self._bound)
+        self._waiting: list[Integers] = []
         self._lifted: Integers = np.zeros((setting.columns, self._d), dtype=np.int64)
         self._exact_rows = 2**53 // (isqrt(self._record_bound * self._bound) + 1)
         self._of_pairs = figures.rules.of_pairs
@@ -102,11 +105,23 @@ class ProjectedSums:
         for start in range(0, len(z), step):
             chunk = z[start : start + step]
             projected, _ = cut_to_bound(self._projection(chunk), self._bound)
-            self._moments.add(projected)
+            self._waiting.append(projected)
+            if sum(map(len, self._waiting)) >= _ROWS_AT_ONCE:
+                self._add_waiting()
             if self._lifted.size:
                 # Every partial sum of at most `_exact_rows` products z·a is below 2⁵³.
                 product = projected.T.astype(np.float64) @ chunk.astype(np.float64)
                 self._lifted += product.astype(np.int64)
+
+    @property
+    def _moments(self) -> SecondMoments:
+        self._add_waiting()
+        return self._added
+
+    def _add_waiting(self) -> None:
+        if self._waiting:
+            self._added.add(np.concatenate(self._waiting))
+            self._waiting.clear()
 
     def _check(self, z: Integers) -> None:
         if z.ndim != 2 or z.shape[1] != self._d or z.dtype != np.int64:

@@ -22,6 +22,8 @@ LIFT_BITS = 16
 SCORE_BITS = 14
 """Components are rounded to multiples of 2⁻¹⁴ before records are projected on them."""
 _EXACT = 2**52
+_MIXED_AT_ONCE = 4096
+"""Features that are mixed at once: fewer fit better into caches, more need fewer additions of results."""
 
 
 class Projection(Protocol):
@@ -38,18 +40,26 @@ class Mixtures:
     matrix: SketchMatrix
 
     def __call__(self, z: Integers) -> Integers:
-        columns = np.ascontiguousarray(z.T, dtype=np.float64)
-        return np.asarray((self._sparse @ columns).T, dtype=np.int64)
+        mixed = np.zeros((self.matrix.row_count, len(z)))
+        for place, sparse in self._sparse:
+            mixed += sparse @ np.ascontiguousarray(z[:, place].T, dtype=np.float64)
+        return np.asarray(mixed.T, dtype=np.int64)
 
     @cached_property
-    def _sparse(self) -> Any:
-        """P₀ as a sparse matrix of doubles. Sums of z stay below 2⁵³, because |Σ ±z_i| ≤ √(d·K)."""
-        from scipy.sparse import csr_array  # takes a second to import, and only owners need it
+    def _sparse(self) -> list[tuple[slice, Any]]:
+        """P₀ as sparse matrices of doubles for blocks of features.
+
+        Sums of z stay below 2⁵³, because |Σ ±z_i| ≤ √(d·K).
+        """
+        from scipy.sparse import csc_array  # takes a second to import, and only owners need it
 
         columns = np.broadcast_to(np.arange(self.matrix.features), self.matrix.rows.shape)
         shape = (self.matrix.row_count, self.matrix.features)
         places = (self.matrix.rows.ravel(), columns.ravel())
-        return csr_array((self.matrix.signs.ravel().astype(np.float64), places), shape=shape)
+        whole = csc_array((self.matrix.signs.ravel().astype(np.float64), places), shape=shape)
+        starts = range(0, self.matrix.features, _MIXED_AT_ONCE)
+        blocks = (slice(start, start + _MIXED_AT_ONCE) for start in starts)
+        return [(block, whole[:, block].tocsr()) for block in blocks]
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,9 @@ _INVISIBLE = re.compile(
 )
 _REAL = "a finite number below 10³⁰ with at most 40 decimal places"
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
+_KEPT_NUMBERS = 1 << 15
+"""Lists of many features repeat the same few numbers, such as bounds."""
+_MOST_DIGITS = 80
 _DECIMAL_PLACES = 40
 _MAX_INTEGER = 2**53 - 1
 
@@ -96,12 +99,18 @@ def real_of(value: Any, where: str) -> Fraction:
     if isinstance(value, int) and abs(value) >= 10**30:
         malformed(where, _REAL)
     text = str(value)
-    if len(text) > 80 or not _NUMBER.fullmatch(text):
-        malformed(where, _REAL)
-    real = Fraction(Decimal(text))
-    if abs(real) >= 10**30 or (real * 10**40).denominator != 1:
+    real = _real_value(text) if len(text) <= _MOST_DIGITS else None
+    if real is None:
         malformed(where, _REAL)
     return real
+
+
+@lru_cache(maxsize=_KEPT_NUMBERS)
+def _real_value(text: str) -> Fraction | None:
+    if not _NUMBER.fullmatch(text):
+        return None
+    real = Fraction(Decimal(text))
+    return None if abs(real) >= 10**30 or (real * 10**40).denominator != 1 else real
 
 
 def read_choice(untrusted: Any, where: str, choices: Iterable[str], not_offered: Iterable[str] = ()) -> str:
@@ -133,9 +142,9 @@ def read_decimal(untrusted: Any, where: str) -> Fraction:
     return value
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_KEPT_NUMBERS)
 def _decimal_value(text: str) -> Fraction | None:
-    """The value of a canonical decimal, or None. Lists of many features repeat the same few bounds."""
+    """The value of a canonical decimal, or None."""
     match = _DECIMAL.fullmatch(text)
     if match is None or text == "-0":
         return None
@@ -144,6 +153,7 @@ def _decimal_value(text: str) -> Fraction | None:
     return -value if sign else value
 
 
+@lru_cache(maxsize=_KEPT_NUMBERS)
 def decimal_text(value: Fraction) -> str:
     """The canonical decimal form of `value`, which must have at most 40 places.
 

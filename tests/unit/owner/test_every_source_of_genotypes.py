@@ -151,6 +151,24 @@ def test_the_spool_keeps_types_and_values() -> None:
         assert kept._file.tell() == 6 * 8 + 6 + 6 * 8, "small whole numbers take a byte each"
 
 
+@pytest.mark.parametrize("width", [1, 4, 7, 70])
+def test_calls_take_two_bits_in_the_spool_and_come_back_in_any_order(width: int) -> None:
+    drawn = Seeded(width)
+    calls = np.array([[drawn.below(4) - 1 for _ in range(width)] for _ in range(9)], np.int8)
+    expected = np.where(calls < 0, np.nan, calls.astype(np.float32))
+    order = np.array([3, 1, 4, 0, 5, 8, 2, 6, 7])
+    for layout in (np.ascontiguousarray(calls), np.asfortranarray(calls)):
+        with spool.RowSpool() as plain, spool.RowSpool(order=order) as ordered:
+            for kept in (plain, ordered):
+                kept.add_calls(layout)
+                kept.add(np.full((9, 1), 0.5, np.float32) + calls[:, :1])
+            assert plain.rows(0, 9).dtype == np.float32
+            assert np.array_equal(plain.rows(2, 7)[:, :-1], expected[2:7], equal_nan=True)
+            assert np.array_equal(ordered.rows(0, 9), plain.rows(0, 9)[order], equal_nan=True)
+            plain._file.seek(0, 2)
+            assert plain._file.tell() == 9 * (-(-width // 4) + 4)
+
+
 @pytest.mark.parametrize("terms", TERMS)
 @pytest.mark.parametrize("by_number", [OF_CALLS, OF_DOSAGES])
 def test_a_table_read_at_once_gives_the_share_of_its_columns(

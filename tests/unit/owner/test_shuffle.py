@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpdpca_owner.records.shuffle import Shuffle
+from dpdpca_owner.records.shuffle import Shuffle, order_of
 from dpdpca_protocol.records.pairing import differences
 
 SEED = bytes(range(32))
@@ -40,6 +40,12 @@ def test_the_order_depends_on_neither_batches_nor_memory(
     assert sorted(expected[:, 0].tolist()) == records[:, 0].tolist()
     assert (through(records, tmp_path, cuts, memory_values) == expected).all()
     assert list(Path(tmp_path).iterdir()) == []  # what was on the disk had no name
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 255, 1000])
+def test_the_order_is_known_before_the_records(count: int, tmp_path: Path) -> None:
+    records = np.arange(count, dtype=np.int64)[:, None]
+    assert order_of(count, SEED).tolist() == through(records, tmp_path)[:, 0].tolist()
 
 
 def test_the_order_depends_on_the_secret(records: NDArray[np.int64], tmp_path: Path) -> None:
