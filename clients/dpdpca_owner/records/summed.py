@@ -105,6 +105,7 @@ class SummedRecords:
         self.sums.add(encoded.z)
         if isinstance(self.sums, SecondMoments):
             self.sums.add_clipped(encoded.long)
+            self.sums.add_gaps(encoded.gaps)
         return encoded.z
 
     def _check_room(self) -> None:

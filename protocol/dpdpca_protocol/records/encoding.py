@@ -103,11 +103,14 @@ class EncodedBatch:
         report: what was done to the records.
         long: (n,) int64, ⌊|u|²q²⌋ of each record that the clip norm shortened or that became 0, with u the
             scaled record before that; at most 2⁶². Empty if the rows of `z` are not clipped yet.
+        gaps: (accepted,) int64, how many encoded values each record lacks. In a study of pairs or a pre-study
+            it agrees with `z`.
     """
 
     z: NDArray[np.int64]
     report: BatchReport
     long: NDArray[np.int64]
+    gaps: NDArray[np.int64]
 
 
 class RecordEncoder:
@@ -190,6 +193,7 @@ class RecordEncoder:
         z, long = self._to_grid(scaled[~dropped])
         if not self._cuts:
             z[lacks[~dropped]] = ABSENT
+        lacking = np.count_nonzero(lacks[~dropped], axis=1)
         report = BatchReport(
             records=count,
             dropped=int(np.count_nonzero(dropped)),
@@ -199,7 +203,7 @@ class RecordEncoder:
             out_of_bounds=tuple(out_of_bounds),
             advised=advised,
         )
-        return EncodedBatch(z, report, long)
+        return EncodedBatch(z, report, long, lacking)
 
     def encode_table(self, values: NDArray[Any]) -> EncodedBatch:
         """The same as `encode`, for one batch of a table of numbers. It is much faster for many features.
@@ -239,7 +243,7 @@ class RecordEncoder:
             unusable=none,
             out_of_bounds=tuple(outside.tolist()),
         )
-        return EncodedBatch(z, report, long)
+        return EncodedBatch(z, report, long, np.count_nonzero(lacks, axis=1))
 
     @cached_property
     def _numbers(self) -> tuple[NDArray[np.float64], ...]:
