@@ -422,8 +422,9 @@ class ConsentSheet:
             )
         if manifest.terms.tells_gaps:
             rules.append(
-                "the share also says how much of your table is empty, as one number with noise: how many of"
-                f" the {d} values of each record are missing or replaced, at most {gap_bound(d)} for each record"
+                "the share also says how much of your table is empty, as one number to which noise is added:"
+                f" how many of the {d} encoded values of a record are missing or replaced, added up over all"
+                f" records; each counts with at most {gap_bound(d)}"
             )
         if manifest.nonnegative:
             rules.append("no scaled value is below 0")
