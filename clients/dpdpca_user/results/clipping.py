@@ -54,7 +54,8 @@ class ClippingFigures:
         total_variance, total_variance_deviation: of all features, before clipping and without gaps.
         variances, deviations: (k̂,) the variance, before clipping and without gaps, that each component above
             its noise edge captures. The deviations contain the noise, in a study of pairs the choice of the
-            pairs, the uncertainty of the factor and of the share of gaps, and the uneven effect of clipping.
+            pairs, which values are missing, the uncertainty of the factor and of the share of gaps, and the
+            uneven effect of clipping.
         low, high: (k̂,) 5 % and 95 % points of these variances.
         gaps: how many values are missing; None if the release does not tell.
     """
@@ -222,10 +223,11 @@ def assess_clipping(
     # Without gaps, the total is the released one divided by q, and a covariance by q².
     present = 1.0 if gaps is None else gaps.present
     noise, noisy_part, captured = noise / present, noisy_part / present**2, variances / factors
-    paired_part = variances * (1 / count if noisy.of_pairs else 0) ** 0.5
+    chance = (1 / count if noisy.of_pairs else 0) + 2 * (1 / present**2 - 1) / count  # pairs, and gaps
+    chance_part = variances * chance**0.5
     # Never squared: variances may be near the largest double.
     deviations = np.hypot(
-        np.hypot(np.hypot(noisy_part, paired_part), unsure),
+        np.hypot(np.hypot(noisy_part, chance_part), unsure),
         np.hypot(captured * deviation, variances * uneven),
     )
     return ClippingFigures(

@@ -60,9 +60,9 @@ def frobenius_sensitivity_squared(setting: Setting) -> Fraction:
 
 
 def weighted_sensitivity_squared(setting: Setting) -> Fraction:
-    """D²/(1 − n·s): twice the ρ of the whole release at the scale t = 1.
+    """D²/(1 − h·s): twice the ρ of the whole release at the scale t = 1.
 
-    The n numbers that are told beside take the fraction s of ρ each, and matrix and sum have the rest.
+    The h numbers that are told beside take the fraction s of ρ each, and matrix and sum have the rest.
     Source: docs/claims.md, C17.
     """
     return frobenius_sensitivity_squared(setting) / (1 - len(setting.told) * setting.clip_share)
@@ -95,8 +95,8 @@ def block_variance(setting: Setting, scale: Fraction, name: BlockName) -> Fracti
 class Gaussian(Mechanism):
     """`scale` is t, the standard deviation of a diagonal entry of R or S: t² = D²/(2ρ), rounded up.
 
-    If the release tells what clipping did, and how many values are missing, these n integers spend s·ρ each,
-    and t² = D²/(2(1 − n·s)ρ). ρ comes from (ε, δ) by the tight conversion, rounded down.
+    If the release tells what clipping did, and how many values are missing, these h integers spend s·ρ each,
+    and t² = D²/(2(1 − h·s)ρ). ρ comes from (ε, δ) by the tight conversion, rounded down.
 
     Attributes:
         off_diagonal_share: the variance off the diagonal divided by that on it.
@@ -117,7 +117,7 @@ class Gaussian(Mechanism):
 
     @property
     def rho(self) -> Fraction:
-        """ρ = D²/(2(1 − n·s)t²), exact."""
+        """ρ = D²/(2(1 − h·s)t²), exact."""
         return weighted_sensitivity_squared(self.setting) / (2 * self.scale**2)
 
     @property

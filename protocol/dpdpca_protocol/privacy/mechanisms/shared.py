@@ -39,7 +39,7 @@ class SharedGaussian(Gaussian):
     If all L owners of a cohort draw, the noise has L/m times the variance. The shares beyond m, and what
     colluding owners know of their own draws, only post-process the sum of the m assured shares.
 
-    Guarantee: ρ = D²/(2(1 − n·s)t²) + Σ_b len_b·τ_b, where block b has len_b integers with noise, its least
+    Guarantee: ρ = D²/(2(1 − h·s)t²) + Σ_b len_b·τ_b, where block b has len_b integers with noise, its least
         share parameter is s_b², and τ_b = 10·Σ_{k=1}^{m−1} exp(−2π²s_b²k/(k+1)).
     Source: Kairouz, Liu, Steinke 2021, proposition 14; docs/claims.md, C7.
     Tested: tests/unit/test_mechanisms_shared.py, tests/statistical/test_owners_noise.py.
