@@ -47,7 +47,9 @@ def columns_of(share: float) -> tuple[dict[str, Any], np.ndarray]:
     whole = np.column_stack([(rows - 1) / 8, np.eye(3)[level]])
     gaps = rng.random((N, D + 1)) < share
     columns: dict[str, Any] = {f"x{j}": np.where(gaps[:, j], np.nan, rows[:, j]) for j in range(D)}
-    columns["level"] = np.where(gaps[:, D], None, np.array(LEVELS, dtype=object)[level])
+    levels = np.array(LEVELS, dtype=object)[level]
+    levels[gaps[:, D]] = None
+    columns["level"] = levels
     return columns, np.asarray(np.cov(whole, rowvar=False))
 
 
@@ -66,6 +68,7 @@ def test_variances_and_intervals_are_those_without_gaps(make_manifest: MakeManif
     reliability = assess_release(noisy, figures, components, OS_RANDOMNESS)
     found = reliability.clipping
     assert found is not None
+    assert found.factor is not None
     assert found.gaps is not None
     assert found.gaps.share == pytest.approx(SHARE, abs=0.005)
     assert found.present == pytest.approx((1 - SHARE) ** (2 if release == "pairs" else 1), abs=0.01)
