@@ -10,7 +10,7 @@ If the release also tells how many values are missing, the same figures allow fo
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import hypot, isfinite, sqrt
 from typing import Any, Self
 
@@ -39,7 +39,6 @@ _LEAN, _LEAN_UNTIL = 0.1, 4.0
 _NUMBERS = ("share", "share_deviation")
 _CORRECTED = ("factor", "factor_deviation", "total_variance", "total_variance_deviation")
 _PER_COMPONENT = ("variances", "deviations", "low", "high")
-_OF_GAPS = ("share", "share_deviation", "present", "present_deviation", "may_be_more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +127,8 @@ class ClippingFigures:
     def to_body(self) -> dict[str, Any]:
         """Plain JSON, from which `parse` reads the same numbers."""
         numbers = {name: getattr(self, name) for name in (*_NUMBERS, *_CORRECTED)}
-        numbers["gaps"] = self.gaps and {name: getattr(self.gaps, name) for name in _OF_GAPS}
-        return numbers | {name: getattr(self, name).tolist() for name in _PER_COMPONENT}
+        gaps = None if self.gaps is None else asdict(self.gaps)
+        return numbers | {name: getattr(self, name).tolist() for name in _PER_COMPONENT} | {"gaps": gaps}
 
     @classmethod
     def parse(cls, untrusted: Mapping[str, Any]) -> Self:
@@ -147,17 +146,15 @@ class ClippingFigures:
                 np.array(untrusted[name], dtype=np.float64) for name in _PER_COMPONENT
             )
             told = untrusted.get("gaps")  # absent from older files
-            shares = None if told is None else [float(told[name]) for name in _OF_GAPS[:-1]]
-            gaps = None if shares is None else Gaps(*shares, may_be_more=bool(told[_OF_GAPS[-1]]))
+            gaps = None if told is None else Gaps.parse(told)
         except (KeyError, TypeError, ValueError) as error:
             raise _malformed() from error
         corrected, arrays = (
             (factor, factor_deviation, total, total_deviation),
             (variances, deviations, low, high),
         )
-        numbers = (share, share_deviation, *corrected, *(shares or ()))
+        numbers = (share, share_deviation, *corrected)
         finite = all(value is None or isfinite(value) for value in numbers)
-        finite &= gaps is None or 0 < gaps.present <= 1
         finite &= all(np.isfinite(values).all() for values in arrays)
         shapes = {values.shape for values in arrays}
         if not finite or len({value is None for value in corrected}) != 1:

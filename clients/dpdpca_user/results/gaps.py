@@ -5,9 +5,10 @@ variances, and covariances even more. If the study tells how many values are mis
 random, evenly over records and features, this can be undone on average. All of this is post-processing.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import sqrt
-from typing import Self
+from math import isfinite, sqrt
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from dpdpca_protocol.terms.figures import Figures
 
 NONE_SEEN = 2.0
 """Deviations of its noise up to which a share of missing values changes nothing: there may be no gaps."""
+_NUMBERS = ("share", "share_deviation", "present", "present_deviation")
 _FEWEST_PRESENT = 0.2
 """No figure is divided by a smaller share, or by its square, than this."""
 _AT_THE_BOUND = 0.9
@@ -63,6 +65,14 @@ class Gaps:
             present_deviation=power * present ** (1 - 1 / power) * unsure,
             may_be_more=share > _AT_THE_BOUND * most,
         )
+
+    @classmethod
+    def parse(cls, untrusted: Mapping[str, Any]) -> Self:
+        """The reverse of `asdict`. Raises KeyError, TypeError or ValueError if it is no such body."""
+        share, deviation, present, unsure = (float(untrusted[name]) for name in _NUMBERS)
+        if not (isfinite(share + deviation + unsure) and 0 < present <= 1):
+            raise ValueError("the shares of missing values are not finite, or out of range")
+        return cls(share, deviation, present, unsure, bool(untrusted["may_be_more"]))
 
 
 def without_gaps(scatter: Floats, within: Floats, present: float) -> Floats:
