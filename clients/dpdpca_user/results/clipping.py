@@ -35,6 +35,8 @@ _SEEN = 3.0
 _MOST_UNSURE = 0.4
 """A factor with a larger relative deviation than this is not told, because noise alone may have made it."""
 _UNEVEN, _UNEVEN_BEND = 1.0, 2.0
+_UNSURE_TAKEN = 0.2
+"""Clipped records with gaps are shortened less, so what is taken off for gaps is known to this part only."""
 _LEAN, _LEAN_UNTIL = 0.1, 4.0
 _NUMBERS = ("share", "share_deviation")
 _CORRECTED = ("factor", "factor_deviation", "total_variance", "total_variance_deviation")
@@ -270,6 +272,8 @@ def _whole(
 
     values = whole(gaps.present)
     unsure = np.abs(whole(gaps.present - gaps.present_deviation) - values)
+    taken = np.abs((1 - gaps.present) * within_all / gaps.present**2)
+    unsure = np.hypot(unsure, _UNSURE_TAKEN * (1 - 1 / factor) * taken)
     return float(values[-1]), float(unsure[-1]), values[:-1], unsure[:-1]
 
 
