@@ -17,7 +17,7 @@ from dpdpca_owner.policy import PolicyLine
 from dpdpca_owner.round_words import WHATEVER_RULE, RoundWords
 from dpdpca_owner.study_checks import OpenedStudy, is_participant
 from dpdpca_owner.summary import Summary
-from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.layout.blocks import BlockName, gap_bound
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Participant
@@ -419,6 +419,12 @@ class ConsentSheet:
             rules.append(
                 "the share also says how many of them were clipped to the norm, and how long these were"
                 f" together; each counts with a length of at most {cap:.4g}"
+            )
+        if manifest.terms.tells_gaps:
+            rules.append(
+                "the share also says how much of your table is empty, as one number to which noise is added:"
+                f" how many of the {d} encoded values of a record are missing or replaced, added up over all"
+                f" records; each counts with at most {gap_bound(d)}"
             )
         if manifest.nonnegative:
             rules.append("no scaled value is below 0")

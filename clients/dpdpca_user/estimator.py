@@ -70,8 +70,11 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             differences) that the clip norm shortened, and the deviation of its noise. None, like the four
             attributes that follow, if the study does not tell.
         unclipped_variance_, unclipped_variance_deviation_: the variance before clipping that each component
-            above its noise edge captures. Empty if noise hides the total.
+            above its noise edge captures. Empty if noise hides the total. If the study tells how many values
+            are missing, variances and total are as they would be without gaps.
         unclipped_total_variance_, unclipped_total_variance_deviation_: the total before clipping.
+        missing_share_, missing_share_deviation_: estimate of the share of missing values in all records, and
+            the deviation of its noise; None if the study does not tell.
         total_variance_: total over all features, as released: unbiased, and possibly negative if noise
             dominates.
         loadings_, loadings_std_: (k̂, d) loadings of the components above their noise edges, in the study's
@@ -117,6 +120,8 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     unclipped_variance_deviation_: Floats | None
     unclipped_total_variance_: float | None
     unclipped_total_variance_deviation_: float | None
+    missing_share_: float | None
+    missing_share_deviation_: float | None
     total_variance_: float
     loadings_: Floats
     loadings_std_: Floats
@@ -177,6 +182,9 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self.unclipped_total_variance_deviation_ = (
             None if clipping is None else clipping.total_variance_deviation
         )
+        gaps = None if clipping is None else clipping.gaps
+        self.missing_share_ = None if gaps is None else gaps.share
+        self.missing_share_deviation_ = None if gaps is None else gaps.share_deviation
         self.n_trusted_components_ = min(components.trusted_count, k)
         self.n_components_ = k
         self.n_samples_ = components.count

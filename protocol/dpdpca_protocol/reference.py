@@ -76,8 +76,8 @@ def run_study(
         z = encoded.z
         if figures.mechanism.setting.has_pairs:
             z = z[shuffled(len(z), KeyStream(randomness.bytes(SEED_BYTES)))]
-        sums = map(add, owner_sums(figures, z, encoded.long, projection), figures.own_noise(noise))
-        shares.append(vectors.encrypt(list(sums)))
+        sums = owner_sums(figures, z, encoded.long, projection, encoded.gaps)
+        shares.append(vectors.encrypt(list(map(add, sums, figures.own_noise(noise)))))
 
     # The proxy adds up position by position (section 7).
     aggregate = reduce(vectors.add, shares)
@@ -105,19 +105,25 @@ def run_study(
 
 
 def owner_sums(
-    figures: Figures, z: Integers, long: Integers = NONE_LONG, projection: Projection | None = None
+    figures: Figures,
+    z: Integers,
+    long: Integers = NONE_LONG,
+    projection: Projection | None = None,
+    gaps: Integers = NONE_LONG,
 ) -> list[int]:
     """One owner's exact sums over (n, d) encoded records, paired in their present order, as in a share.
 
     Args:
         figures: of the study.
-        z, long: as in `EncodedBatch`; `long` may be left out if the records are clipped when they are summed.
+        z, long, gaps: as in `EncodedBatch`; `long` and `gaps` may be left out if the records are clipped when
+            they are summed.
         projection: of a sketch, a lift or scores.
     """
     sums = new_sums(figures, projection)
     sums.add(z)
     if isinstance(sums, SecondMoments):
         sums.add_clipped(long)
+        sums.add_gaps(gaps)
     elif sums.has_pairs:
         for y in differences([z]):
             sums.add_pairs(y)

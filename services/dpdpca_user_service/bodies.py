@@ -283,9 +283,21 @@ class PrivacyBody(Body):
     continuous_gaussian: ContinuousBody | None
 
 
+class GapsBody(Body):
+    """How many values are missing."""
+
+    share: float = Field(description="Estimate of the share of missing values.")
+    share_deviation: float
+    present: float = Field(
+        description="Share of coordinates with a value, by which variances were corrected; 1 if not."
+    )
+    present_deviation: float
+    may_be_more: bool = Field(description="Whether the share is near the most that can be told.")
+
+
 class ClippingBody(Body):
-    """What clipping did, and the variances of the first components before it, with deviations and 90 %
-    intervals."""
+    """What clipping did, and the variances of the first components before it and without gaps, with
+    deviations and 90 % intervals."""
 
     share: float
     share_deviation: float
@@ -297,6 +309,7 @@ class ClippingBody(Body):
     deviations: Vector
     low: Vector
     high: Vector
+    gaps: GapsBody | None
 
 
 class ReliabilityBody(Body):
@@ -387,6 +400,9 @@ class MomentsBody(Body):
         description="The factor by which noise removal shrank what is not along components above the noise."
     )
     factor: float = Field(description="What covariances were multiplied by to allow for clipping.")
+    present: float = Field(
+        description="Share of coordinates with a value, by which figures were corrected for missing values."
+    )
 
 
 class MeanBody(Body):

@@ -73,7 +73,7 @@ def owners(make_manifest: MakeManifest) -> Manifest:
 
 @pytest.fixture(scope="module")
 def told(make_manifest: MakeManifest) -> Manifest:
-    """A joint study that tells what clipping did, for a fifth of ρ."""
+    """A joint study that tells what clipping did and how many values are missing, for three tenths of ρ."""
     return make_manifest(
         release="joint",
         features=FEATURES,
@@ -81,6 +81,7 @@ def told(make_manifest: MakeManifest) -> Manifest:
         delta=DELTA,
         max_records=RECORDS,
         min_records=RECORDS,
+        missing="midpoint",
         clip_norm="0.7",
         clip_share="0.1",
         clip_cap="0.99",
@@ -132,15 +133,16 @@ def test_what_clipping_did_spends_its_share_and_no_more(told: Manifest) -> None:
     report = audit(release, worst_pairs(told, arena_of(told), RECORDS), Claim.of(told), 2_000, alpha=level())
     assert report.holds, report.facts()
     assert report.pairs[0].encoded
-    # A record that is rotated and becomes too long at the same time reaches all of ρ.
+    # A record that is rotated, becomes too long and loses its gaps at the same time reaches all of ρ.
     assert report.pairs[0].distance > 0.99 * present(report.claim.shift)
 
 
-def test_what_clipping_did_without_noise_is_found(told: Manifest) -> None:
+@pytest.mark.parametrize("bare", [-1, -2])
+def test_what_clipping_did_or_gaps_without_noise_are_found(told: Manifest, bare: int) -> None:
     class Bare(JointRelease):
         def draw_noise(self, count: int, runs: int) -> Integers:
             noise = super().draw_noise(count, runs)
-            noise[:, -1] = 0
+            noise[:, bare] = 0
             return noise
 
     assert against(told, Bare(told.figures, 2), LEAK_RUNS).failed

@@ -16,7 +16,7 @@ import struct
 import sys
 import time
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -356,7 +356,7 @@ def _figures(body: Json, study: bytes, modulus: int) -> Terms:
     m = body["min_owners"] - body["max_colluding"] if body["noise_by"] == "owners" else 0
     if m:
         rho -= _excess_of_shares(body, d, K, a, rho, m)
-    rho *= float(1 - 2 * s)
+    rho *= float(1 - _told(body) * s)
     least = {
         "masked": K * math.sqrt((3 if body.get("nonnegative") else 8) / rho),
         "joint": float(2 * K + a) / (2 * math.sqrt(rho)),
@@ -404,8 +404,20 @@ def _clipping_terms(body: Json, q: int) -> tuple[Fraction, int, int]:
     return s, whole >> e, e
 
 
-def _clipping_variances(body: Json, K: int, a: Fraction, q: int, square: Fraction) -> list[Fraction]:
-    """The variances of the noise on what clipping did.
+def _told(body: Json) -> int:
+    """n, how many numbers are told beside the matrix: two about clipping and, with `midpoint`, the gaps."""
+    if "clip_share" not in body:
+        return 0
+    return 3 if body["missing"] == "midpoint" else 2
+
+
+def _most_gaps(d: int) -> int:
+    """G, how many missing values of one record count."""
+    return math.ceil(Fraction(d, 2))
+
+
+def _told_variances(body: Json, d: int, K: int, a: Fraction, q: int, square: Fraction) -> list[Fraction]:
+    """The variances of the noise on what clipping did and on the number of missing values.
 
     Args:
         square: the square of the scale.
@@ -413,12 +425,12 @@ def _clipping_variances(body: Json, K: int, a: Fraction, q: int, square: Fractio
     s, C, _ = _clipping_terms(body, q)
     if not s:
         return []
-    unit = square * (1 - 2 * s) / (s * _moved(body, K, a))
-    return [unit, C**2 * unit]
+    unit = square * (1 - _told(body) * s) / (s * _moved(body, K, a))
+    return [unit, C**2 * unit, _most_gaps(d) ** 2 * unit][: _told(body)]
 
 
 def _moved(body: Json, K: int, a: Fraction) -> Fraction:
-    """D² of all blocks but those about clipping."""
+    """D² of all blocks but the numbers told beside them."""
     return {"joint": (2 * K + a) ** 2 / 2, "pairs": Fraction(2 * K * K), "pre-study": Fraction(1)}[
         body["release"]
     ]
@@ -450,9 +462,9 @@ def _squares(d: int, K: int) -> dict[str, int]:
 def _excess_of_shares(body: Json, d: int, K: int, a: Fraction, rho: float, m: int) -> float:
     """E₀: what the distance of a sum of discrete Gaussians from one of them costs."""
     s, _, _ = _clipping_terms(body, 1 << body["fraction_bits"])
-    scale = _moved(body, K, a) / (Fraction(2 * rho) * (1 - 2 * s))
+    scale = _moved(body, K, a) / (Fraction(2 * rho) * (1 - _told(body) * s))
     own = _own_variances(body, d, K, a, scale, m)
-    told = _clipping_variances(body, K, a, 1 << body["fraction_bits"], scale)
+    told = _told_variances(body, d, K, a, 1 << body["fraction_bits"], scale)
     own += [(1, variance / m) for variance in told]
     demand(min(variance for _, variance in own) >= Fraction(1, 4), "an owner's noise is too small")
     excess = sum(
@@ -495,9 +507,10 @@ def _blocks(
         return _ceil_root(KAPPA**2 * variance * wider)
 
     q, rows = 1 << body["fraction_bits"], most // 2 if body["release"] == "pairs" else most
-    variances = _clipping_variances(body, K, a, q, t**2)
+    variances = _told_variances(body, d, K, a, q, t**2)
     _, C, _ = _clipping_terms(body, q)
-    told = [(rows * each, tail(v)) for each, v in zip((1, C), variances, strict=False)]
+    bounds_told = (rows, rows * C, most * _most_gaps(d))
+    told = [(bound, tail(v)) for bound, v in zip(bounds_told, variances, strict=False)]
     if body["release"] == "joint":
         return [(most, 0), (most * V, tail(t**2 / a)), (most * K, tail(t**2)), *told]
     if body["release"] == "pairs":
@@ -657,10 +670,18 @@ def clipping(terms: Terms, squares: Sequence[float], limit: float) -> list[int]:
     return [len(long), sum(long)] if C else []
 
 
+def gaps(terms: Terms, counts: Iterable[int]) -> list[int]:
+    """The number of values that records lack, of each at most G, if the study asks for it."""
+    return [sum(min(count, _most_gaps(terms.d)) for count in counts)] if _told(terms.body) == 3 else []
+
+
 def joint_sums(terms: Terms, columns: Mapping[str, Sequence[Any]]) -> "Sums":
     """The sums of a joint or masked study."""
-    squares = (_scaled(terms, columns)[0] ** 2).sum(axis=1).tolist()
-    return Sums.of(filled(encode(terms, columns)), terms.d, clipping(terms, squares, _most(terms) ** 2))
+    u, there = _scaled(terms, columns)
+    squares = (u**2).sum(axis=1).tolist()
+    lacking = gaps(terms, (each.count(False) for each in there.tolist()))
+    told = [*clipping(terms, squares, _most(terms) ** 2), *lacking]
+    return Sums.of(filled(encode(terms, columns)), terms.d, told)
 
 
 def _most(terms: Terms) -> float:
@@ -811,6 +832,7 @@ def block_sums(terms: Terms, encoded: Sequence[Row], secret: bytes) -> list[int]
     differences, rows = pairs(encoded, pairing_key(secret, terms.study)), filled(encoded)
     if terms.body["release"] == "pairs":
         told = clipping(terms, [_square(y) for y in differences], K)
+        told += gaps(terms, (row.count(None) for row in encoded))
         return Sums.of([_shorten(y, K) for y in differences], d, told).pairs()
     blocks = {
         "norms": lambda: _bins([_square(z) for z in rows], K),
@@ -885,7 +907,7 @@ def own_noise(terms: Terms, d: int) -> list[int]:
         else:  # a matrix, with twice the variance on its diagonal
             noise += [_gaussian(variance * (1 + (i == j))) for i in range(d) for j in range(i, d)]
     a = decimal(terms.body["sum_weight"]) * terms.K
-    told = _clipping_variances(terms.body, terms.K, a, terms.q, t**2)
+    told = _told_variances(terms.body, terms.d, terms.K, a, terms.q, t**2)
     return noise + [_gaussian(variance / m) for variance in told]
 
 

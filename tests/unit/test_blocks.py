@@ -31,11 +31,12 @@ def test_lengths() -> None:
         "gram": 6,
         "clipped": 1,
         "clipped-squares": 1,
+        "gaps": 1,
     }
 
 
 def test_bounds_count_pairs_by_halves() -> None:
-    bounds = {name: block_bound(name, 101, 16, 4, 25, score_bound=5) for name in BlockName}
+    bounds = {name: block_bound(name, 101, 16, 4, 25, score_bound=5, gap_bound=3) for name in BlockName}
     assert bounds == {
         "count": 101,
         "norms": 101,
@@ -48,7 +49,9 @@ def test_bounds_count_pairs_by_halves() -> None:
         "gram": 505,
         "clipped": 101,
         "clipped-squares": 2525,
+        "gaps": 303,
     }
+    assert block_bound(BlockName.GAPS, 101, 16, 4, 25, of_pairs=True, gap_bound=3) == 303  # of records
     either = (*CLIPPING, BlockName.LIFTED, BlockName.GRAM)
     of_pairs = [block_bound(name, 101, 16, 4, 25, of_pairs=True, score_bound=5) for name in either]
     assert of_pairs == [50, 1250, 450, 250]

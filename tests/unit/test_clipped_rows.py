@@ -1,6 +1,8 @@
-"""What clipping did: two exact integers, against loops, and how far one record moves them."""
+"""What clipping did and how many values are missing: exact integers, against loops, and how far one record
+moves them."""
 
 import random
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from math import floor, isqrt
@@ -16,7 +18,7 @@ from scripted import SILENCE, STEPS
 from study_parties import MakeManifest
 
 from dpdpca_protocol.errors import PolicyError, UsageError
-from dpdpca_protocol.layout.blocks import CLIPPING, BlockName
+from dpdpca_protocol.layout.blocks import CLIPPING, TOLD, BlockName, gap_bound
 from dpdpca_protocol.pads.chunks import MAGNITUDE_LIMIT
 from dpdpca_protocol.privacy.mechanisms import Gaussian, Laplace, Quantity, Setting, SharedGaussian
 from dpdpca_protocol.privacy.sensitivity import block_sensitivity_squared, joint_sensitivity_squared
@@ -32,6 +34,7 @@ from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.terms.manifest import Manifest
 
 SEED = 41
+NAN = float("nan")
 FEATURES = [{"name": "a", "lower": -8, "upper": 8}, {"name": "b", "lower": -1, "upper": 1}]
 TERMS: dict[str, Any] = {
     "features": FEATURES,
@@ -84,6 +87,50 @@ def test_a_study_tells_what_loops_find(make_manifest: MakeManifest, cipher: Any,
         told = told_about_pairs(manifest, rows, 5)
     assert released.clipped == told
     assert 50 < told[0] < released.count
+    assert released.gaps == 0
+
+
+@pytest.mark.parametrize("cipher", [UNENCRYPTED, Pads(OS_RANDOMNESS)], ids=["unencrypted", "pads"])
+@pytest.mark.parametrize("release", ["joint", "pairs"])
+def test_a_study_tells_how_many_values_are_missing(
+    make_manifest: MakeManifest, cipher: Any, release: str
+) -> None:
+    """Levels are missing together, an unusable value counts too, and at most half of a record counts."""
+    features = [*FEATURES, {"name": "c", "levels": ["x", "y", "z"]}]
+    manifest = make_manifest(**TERMS | {"features": features}, release=release, suite="pads")
+    some: list[tuple[list[Any], int]] = [
+        ([1.0, 0.5, "x"], 0),
+        ([None, 0.5, "y"], 1),
+        ([float("nan"), "text", "z"], 2),
+        ([1.0, 0.5, None], 3),
+        ([1.0, None, "w"], 3),
+        ([None, None, None], 3),
+    ]
+    rows = [row for row, _ in some] * 7
+    columns = {name: [row[k] for row in rows] for k, name in enumerate("abc")}
+    released = run_study(manifest, [columns], Seeded(5), SILENCE, cipher)
+    assert isinstance(released, NoisyScatter)
+    assert released.gaps == 7 * sum(gaps for _, gaps in some)
+
+
+@pytest.mark.parametrize("release", ["joint", "pairs"])
+def test_gaps_are_told_only_where_a_missing_value_is_the_centre(
+    make_manifest: MakeManifest, release: str
+) -> None:
+    told = make_manifest(**TERMS, release=release).figures
+    assert told.blocks[-1].name is BlockName.GAPS
+    assert told.blocks[-1].bound == 1000
+    silent = {name: value for name, value in TERMS.items() if name not in ("clip_share", "clip_cap")}
+    assert BlockName.GAPS not in {
+        block.name for block in make_manifest(**silent, release=release).figures.blocks
+    }
+    if release == "joint":
+        dropping = make_manifest(**TERMS | {"missing": "reject"}, release=release)
+        assert tuple(block.name for block in dropping.figures.blocks[-2:]) == CLIPPING
+        assert dropping.figures.noise_scale < told.noise_scale
+        noisy = run_study(dropping, [columns(rows_of(1, 9))], Seeded(5), SILENCE, UNENCRYPTED)
+        assert isinstance(noisy, NoisyScatter)
+        assert noisy.gaps is None
 
 
 @pytest.mark.parametrize("release", ["joint", "pairs"])
@@ -101,6 +148,7 @@ def test_owners_add_up(make_manifest: MakeManifest, release: str) -> None:
     assert noisy.clipped is not None
     assert together.clipped is not None
     assert all(a != b for a, b in zip(noisy.clipped, together.clipped, strict=True))
+    assert (together.gaps, noisy.gaps != 0) == (0, True)
 
 
 # --- sensitivity ------------------------------------------------------------------------------------------
@@ -120,24 +168,39 @@ def test_a_row_adds_at_most_one_and_at_most_the_bound(lengths: list[int], bound:
     assert whole.values == rows.values
 
 
+@given(st.lists(st.integers(0, 2**40), max_size=20), st.integers(1, 2**20))
+def test_a_record_adds_at_most_the_bound_to_the_gaps(counts: list[int], bound: int) -> None:
+    rows, whole = ClippedRows(1, 0, bound), ClippedRows(1, 0, bound)
+    for count in counts:
+        before = rows.values[2]
+        rows.add_gaps(np.array([count], dtype=np.int64))
+        assert rows.values[2] - before == min(count, bound)
+    half = len(counts) // 2
+    whole.add_gaps(np.array(counts[:half], dtype=np.int64))
+    other = ClippedRows(1, 0, bound)
+    other.add_gaps(np.array(counts[half:], dtype=np.int64))
+    whole.merge(other)
+    assert whole.values == rows.values
+
+
 @pytest.mark.parametrize("release", ["joint", "pairs"])
 def test_no_neighbours_on_a_grid_pass_the_bounds_and_some_reach_them(
     make_manifest: MakeManifest, release: str
 ) -> None:
     """All records on a coarse grid, beside every partner on it."""
     manifest = make_manifest(**TERMS, release=release)
-    figures, encoder, side = manifest.figures, RecordEncoder(manifest), (-1.0, -0.5, 0.0, 0.4, 1.0)
+    figures, encoder, side = manifest.figures, RecordEncoder(manifest), (-1.0, -0.5, 0.0, 0.4, 1.0, NAN)
     claimed = [
         block_sensitivity_squared(name, 2, figures.record_bound, figures.mechanism.setting.clip_bound)
-        for name in CLIPPING
+        for name in TOLD
     ]
-    worst = [0, 0]
+    worst = [0, 0, 0]
     for partner in product(side, repeat=2):
         told = []
         for record in product(side, repeat=2):
             encoded = encoder.encode({"a": [8 * record[0], 8 * partner[0]], "b": [record[1], partner[1]]})
-            told.append(owner_sums(figures, encoded.z, encoded.long)[-2:])
-        for k in range(2):
+            told.append(owner_sums(figures, encoded.z, encoded.long, gaps=encoded.gaps)[-3:])
+        for k in range(3):
             values = [each[k] for each in told]
             worst[k] = max(worst[k], max(values) - min(values))
     assert [each**2 for each in worst] == claimed
@@ -156,13 +219,14 @@ def test_any_values_move_the_sums_by_no_more(make_manifest: MakeManifest, releas
 
     def told(rows: list[list[Any]]) -> NDArray[np.object_]:
         encoded = encoder.encode({"a": [row[0] for row in rows], "b": [row[1] for row in rows]})
-        return np.array(owner_sums(figures, encoded.z, encoded.long)[-2:], dtype=object)
+        return np.array(owner_sums(figures, encoded.z, encoded.long, gaps=encoded.gaps)[-3:], dtype=object)
 
     for _ in range(300):
         rows = [[value(), value()] for _ in range(4)]
         moved = told(rows) - told([[value(), value()], *rows[1:]])
         assert abs(moved[0]) <= 1
         assert abs(moved[1]) <= bound
+        assert abs(moved[2]) <= gap_bound(2)
 
 
 # --- noise and ρ ------------------------------------------------------------------------------------------
@@ -183,11 +247,12 @@ def test_the_parts_of_rho_are_the_stated_ones_and_add_up(
         "matrix": moved / (2 * mechanism.scale**2),
         "rows": 1 / (2 * mechanism.variance(BlockName.CLIPPED)),
         "squares": C**2 / (2 * mechanism.variance(BlockName.CLIPPED_SQUARES)),
+        "gaps": gap_bound(2) ** 2 / (2 * mechanism.variance(BlockName.GAPS)),
     }
     rho = sum(spent.values())
     excess = figures.rho - rho
-    assert spent["rows"] == spent["squares"] == s * rho
-    assert spent["matrix"] == (1 - 2 * s) * rho
+    assert spent["rows"] == spent["squares"] == spent["gaps"] == s * rho
+    assert spent["matrix"] == (1 - 3 * s) * rho
     assert excess == 0 if noise_by == "proxy" else 0 < excess < figures.rho / 64
     assert figures.rho <= figures.rho_total
     assert figures.rho > figures.rho_total * (1 - Fraction(1, 10**6))
@@ -202,10 +267,10 @@ def test_draws_have_the_order_of_the_values(make_manifest: MakeManifest) -> None
         return [len(asked)] * count
 
     noise = figures.mechanism.draw(1, type(STEPS)(gaussian=gaussian))
-    assert len(noise) == figures.value_count == 1 + 2 + 3 + 2
+    assert len(noise) == figures.value_count == 1 + 2 + 3 + 3
     assert noise[0] == 0
-    assert [noise[-2], noise[-1]] == [len(asked) - 1, len(asked)]
-    assert asked[-2:] == [(figures.block_variance(name), 1) for name in CLIPPING]
+    assert noise[-3:] == [len(asked) - 2, len(asked) - 1, len(asked)]
+    assert asked[-3:] == [(figures.block_variance(name), 1) for name in TOLD]
 
 
 @pytest.mark.parametrize("release", ["joint", "pairs"])
@@ -221,10 +286,10 @@ def test_an_owners_part_has_an_mth_of_each_variance(make_manifest: MakeManifest,
 
     share = list(mechanism.share(type(STEPS)(gaussian=gaussian)))
     assert len(share) == manifest.figures.value_count
-    assert asked[-2:] == [mechanism.variance(name) / 2 for name in CLIPPING]
+    assert asked[-3:] == [mechanism.variance(name) / 2 for name in TOLD]
     d = 2
     assert len(mechanism.draw_triangle(1)) == d * (d + 1) // 2
-    assert len(mechanism.draw_clipping()) == 2
+    assert len(mechanism.draw_told()) == 3
 
 
 # --- terms ------------------------------------------------------------------------------------------------
@@ -236,7 +301,7 @@ def test_a_study_without_the_member_is_what_it_was(make_manifest: MakeManifest) 
     for release in ("joint", "pairs"):
         manifest = make_manifest(**plain, release=release)
         assert not {"clip_share", "clip_cap"} & manifest.to_body().keys()
-        assert not set(CLIPPING) & {block.name for block in manifest.figures.blocks}
+        assert not set(TOLD) & {block.name for block in manifest.figures.blocks}
         sums = new_sums(manifest.figures)
         if isinstance(sums, SecondMoments):
             sums.add_clipped(np.array([1, 2, 3]))  # nothing asks for it
@@ -320,6 +385,8 @@ def test_a_mechanism_without_a_proof_tells_nothing() -> None:
     )
     with pytest.raises(UsageError, match="no noise for what clipping did"):
         Laplace.calibrated(setting).draw(1)
+    with pytest.raises(UsageError, match="only a release that tells what clipping did"):
+        replace(setting, clip_share=Fraction(0), clip_bound=0, tells_gaps=True)
     with pytest.raises(UsageError, match="only a joint release and pairs"):
         Setting(
             Quantity.SCATTER,

@@ -107,6 +107,8 @@ def plain_sums(manifest: Manifest, columns: dict[str, Any], randomness: Seeded) 
     d, q, bound = 4, figures.grid, figures.record_bound
     sums = [sum(z[i] for z in rows) for i in range(d)]
     told = [0, 0] if manifest.clip_share else []  # nothing here is clipped
+    if manifest.terms.tells_gaps:
+        told.append(sum(min(row.count(None), 2) for row in gaps))
     if manifest.release in (ReleaseKind.JOINT, ReleaseKind.MASKED):
         return [len(rows), *sums, *triangle(rows, d), *told]
     y = differences(manifest, gaps, randomness)
@@ -134,7 +136,9 @@ def expected(
         h = square(drawn)
         return n, None, [[n * r[i][j] - v[i] * v[j] + h[i][j] for j in range(4)] for i in range(4)], None
     noisy = [x + g for x, g in zip(totals, drawn, strict=True)]
-    told = tuple(noisy[-2:]) if manifest.clip_share else None
+    told = None
+    if manifest.clip_share:
+        told = (tuple(noisy[-3:-1]), noisy[-1]) if manifest.terms.tells_gaps else (tuple(noisy[-2:]), None)
     if manifest.release is ReleaseKind.PAIRS:
         return noisy[0], None, square(noisy[1:]), told
     if manifest.release is ReleaseKind.JOINT:
@@ -206,7 +210,8 @@ def plain(manifest: Manifest, released: Released) -> Any:
     if isinstance(released, NoisyScatter):
         sums = None if released.sum is None else list(released.sum)
         rows = [list(row) for row in released.scaled_scatter]
-        found = released.count, sums, rows, released.clipped
+        told = None if released.clipped is None else (released.clipped, released.gaps)
+        found = released.count, sums, rows, told
         assert released.of_pairs == (manifest.release is ReleaseKind.PAIRS)
     else:
         assert list(released) == [block.name for block in manifest.figures.blocks]

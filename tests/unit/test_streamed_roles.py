@@ -102,12 +102,13 @@ def owner_share(signed: SignedManifest, number: int, folder: Path, secret: Secre
         rows.writerows(zip(*OWNERS[number].values(), strict=True))
     contribution = read_contribution(DataLocation(str(folder / f"{number}.csv")), manifest, key, spool=folder)
 
-    z = RecordEncoder(manifest).encode(OWNERS[number]).z
+    encoded = RecordEncoder(manifest).encode(OWNERS[number])
+    z = encoded.z
     if figures.mechanism.setting.has_pairs:
         shuffle = Shuffle(z.shape[1], pairing_seed(key, signed.study_id), folder)
         shuffle.add(z)
         z = np.concatenate(list(shuffle.batches()))
-    sums = owner_sums(figures, z)
+    sums = owner_sums(figures, z, gaps=encoded.gaps)
     assert list(contribution.sums.stream()) == sums
 
     owner = PartyId.of(b"owner %d" % number)

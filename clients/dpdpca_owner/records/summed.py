@@ -19,7 +19,13 @@ from dpdpca_owner.records.units import UnitCheck
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.records.block_sums import Sums, merge_sums, new_sums
 from dpdpca_protocol.records.columns import Column
-from dpdpca_protocol.records.encoding import BatchReport, EncodedTable, Integers, RecordEncoder
+from dpdpca_protocol.records.encoding import (
+    BatchReport,
+    EncodedBatch,
+    EncodedTable,
+    Integers,
+    RecordEncoder,
+)
 from dpdpca_protocol.records.projection import Projection
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.release.prefetch import prefetch_results
@@ -114,7 +120,7 @@ class SummedRecords:
         encoded = self._encoder.encode(columns, self._before + self.records)
         self.units.add(columns)
         self._of_batches += encoded.report
-        return self._add_encoded(encoded.z, encoded.long)
+        return self._add_encoded(encoded)
 
     def _add_tables(self, tables: Iterable[NDArray[Any]], *, has_units: bool) -> Iterator[Integers]:
         """A thread encodes tables while this one reads the next and adds up those before."""
@@ -125,17 +131,18 @@ class SummedRecords:
                     names = (feature.name for feature in self._manifest.features)
                     self.units.add(dict(zip(names, table.T, strict=True)))
                 self._of_tables.add(len(table), encoded)
-                yield self._add_encoded(encoded.z, encoded.long)
+                yield self._add_encoded(encoded)
 
     def _encode_table(self, table: NDArray[Any]) -> tuple[NDArray[Any], EncodedTable]:
         return table, self._encoder.encode_table(table)
 
-    def _add_encoded(self, z: Integers, long: Integers) -> Integers:
+    def _add_encoded(self, encoded: EncodedBatch | EncodedTable) -> Integers:
         self._check_room()
-        self.sums.add(z)
+        self.sums.add(encoded.z)
         if isinstance(self.sums, SecondMoments):
-            self.sums.add_clipped(long)
-        return z
+            self.sums.add_clipped(encoded.long)
+            self.sums.add_gaps(encoded.gaps)
+        return encoded.z
 
     def _check_room(self) -> None:
         most = self._manifest.max_records

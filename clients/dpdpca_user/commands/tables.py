@@ -37,4 +37,6 @@ def write_tables(
 def _about(table: MomentTable) -> str:
     hidden, all_ = table.hidden_count, len(table.names) * (len(table.names) + 1) // 2
     corrected = "" if table.factor == 1 else f"; multiplied by {table.factor:.3g}, to allow for clipping"
+    if table.present < 1:
+        corrected += f"; corrected for missing values ({table.present:.0%} of the coordinates have one)"
     return f"; {hidden} of {all_} figures cannot be told from noise{corrected}"

@@ -8,7 +8,7 @@ from dpdpca_user.planning.histograms import above_noise, quantile
 from dpdpca_user.planning.prestudy import Histogram
 
 CLIP_SHARE = "0.005"
-"""The part of ρ that drafts give to each of the two numbers about clipping."""
+"""The part of ρ that drafts give to each number about clipping and missing values."""
 CLIP_SHARES = (CLIP_SHARE, "0.01", "0.02")
 
 _MOST_MISSED = 0.1

@@ -119,7 +119,7 @@ def _single(clip_norm: float) -> Iterator[str]:
         f"clip_norm = {clip_norm:.2g}             # from a rule that needs no data; lower means less noise;"
         " study lint says what it will clip"
     )
-    yield f"clip_share = {CLIP_SHARE}          # part of the budget for each of two numbers about clipping"
+    yield f"clip_share = {CLIP_SHARE}          # part of the budget for each number about clipping"
 
 
 def room_for(records: int) -> int:

@@ -5,10 +5,12 @@ clipped (records, or differences of pairs), and how long they were together befo
 estimate the total before clipping, and by what factor it fell. That is exact for the total about the public
 centre. Single variances are multiplied by this factor, and the first ones by slightly more, because long rows
 lie along the first components more than others. That is an approximation. All of this is post-processing.
+
+If the release also tells how many values are missing, the same figures allow for that (`gaps`).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import hypot, isfinite, sqrt
 from typing import Any, Self
 
@@ -17,8 +19,9 @@ import numpy as np
 from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.layout.blocks import CLIPPING
 from dpdpca_protocol.release.release import NoisyScatter
-from dpdpca_protocol.result.components import Components, Floats
+from dpdpca_protocol.result.components import Components, Floats, scatter_of
 from dpdpca_protocol.terms.figures import Figures
+from dpdpca_user.results.gaps import Gaps, within_features, without_gaps
 
 MOST = 0.5
 """If more rows than this share were clipped, figures about clipped records say little about the data."""
@@ -32,6 +35,8 @@ _SEEN = 3.0
 _MOST_UNSURE = 0.4
 """A factor with a larger relative deviation than this is not told, because noise alone may have made it."""
 _UNEVEN, _UNEVEN_BEND = 1.0, 2.0
+_UNSURE_TAKEN = 0.2
+"""Clipped records with gaps are shortened less, so what is taken off for gaps is known to this part only."""
 _LEAN, _LEAN_UNTIL = 0.1, 4.0
 _NUMBERS = ("share", "share_deviation")
 _CORRECTED = ("factor", "factor_deviation", "total_variance", "total_variance_deviation")
@@ -47,11 +52,13 @@ class ClippingFigures:
             deviation of its noise.
         factor, factor_deviation: estimate of variances before clipping divided by those after it, at least 1.
             None, like all that follows, if noise hides it.
-        total_variance, total_variance_deviation: of all features, before clipping.
-        variances, deviations: (k̂,) the variance before clipping that each component above its noise edge
-            captures. The deviations contain the noise, in a study of pairs the choice of the pairs, the
-            uncertainty of the factor, and the uneven effect of clipping.
+        total_variance, total_variance_deviation: of all features, before clipping and without gaps.
+        variances, deviations: (k̂,) the variance, before clipping and without gaps, that each component above
+            its noise edge captures. The deviations contain the noise, in a study of pairs the choice of the
+            pairs, which values are missing, the uncertainty of the factor and of the share of gaps, and the
+            uneven effect of clipping.
         low, high: (k̂,) 5 % and 95 % points of these variances.
+        gaps: how many values are missing; None if the release does not tell.
     """
 
     share: float
@@ -64,6 +71,7 @@ class ClippingFigures:
     deviations: Floats
     low: Floats
     high: Floats
+    gaps: Gaps | None = None
 
     @property
     def is_most(self) -> bool:
@@ -75,12 +83,36 @@ class ClippingFigures:
         """The squared length that clipping took from all rows, divided by what it left; None if not known."""
         return None if self.factor is None else self.factor - 1
 
+    @property
+    def present(self) -> float:
+        """The share of coordinates with a value, by which figures here were corrected; 1 if they were not."""
+        return 1.0 if self.gaps is None or self.factor is None else self.gaps.present
+
     def sentences(self, rows: str) -> str:
-        """What clipping did, in words.
+        """What clipping did and how many values are missing, in words.
 
         Args:
             rows: what a row is: records, or differences of pairs.
         """
+        return " ".join(filter(None, (self._about_clipping(rows), self._about_gaps())))
+
+    def _about_gaps(self) -> str:
+        gaps = self.gaps
+        if gaps is None:
+            return ""
+        told = f"{gaps.share:.1%} ± {gaps.share_deviation:.1%}"
+        if gaps.present == 1:
+            return f"No missing values can be told from noise ({told} of all), so nothing allows for them."
+        said = f"About {told} of all values are missing{', or more' if gaps.may_be_more else ''}."
+        if self.factor is None:
+            return f"{said} The variances here do not allow for that, so they are too low."
+        return (
+            f"{said} Variances before clipping also allow for that: they are as they would be without gaps."
+            " This holds if values are missing at random, evenly over records and features; otherwise single"
+            " variances may be too high or too low."
+        )
+
+    def _about_clipping(self, rows: str) -> str:
         said = f"About {self.share:.0%} ± {self.share_deviation:.2g} of the {rows} were clipped to the norm."
         if self.factor is None:
             return (
@@ -97,7 +129,8 @@ class ClippingFigures:
     def to_body(self) -> dict[str, Any]:
         """Plain JSON, from which `parse` reads the same numbers."""
         numbers = {name: getattr(self, name) for name in (*_NUMBERS, *_CORRECTED)}
-        return numbers | {name: getattr(self, name).tolist() for name in _PER_COMPONENT}
+        gaps = None if self.gaps is None else asdict(self.gaps)
+        return numbers | {name: getattr(self, name).tolist() for name in _PER_COMPONENT} | {"gaps": gaps}
 
     @classmethod
     def parse(cls, untrusted: Mapping[str, Any]) -> Self:
@@ -114,20 +147,23 @@ class ClippingFigures:
             variances, deviations, low, high = (
                 np.array(untrusted[name], dtype=np.float64) for name in _PER_COMPONENT
             )
+            told = untrusted.get("gaps")  # absent from older files
+            gaps = None if told is None else Gaps.parse(told)
         except (KeyError, TypeError, ValueError) as error:
             raise _malformed() from error
         corrected, arrays = (
             (factor, factor_deviation, total, total_deviation),
             (variances, deviations, low, high),
         )
-        finite = all(value is None or isfinite(value) for value in (share, share_deviation, *corrected))
+        numbers = (share, share_deviation, *corrected)
+        finite = all(value is None or isfinite(value) for value in numbers)
         finite &= all(np.isfinite(values).all() for values in arrays)
         shapes = {values.shape for values in arrays}
         if not finite or len({value is None for value in corrected}) != 1:
             raise _malformed()
         if len(shapes) != 1 or len(next(iter(shapes))) != 1:
             raise _malformed()
-        return cls(share, share_deviation, *corrected, *arrays)
+        return cls(share, share_deviation, *corrected, *arrays, gaps)
 
 
 def _malformed() -> MessageError:
@@ -149,6 +185,7 @@ def assess_clipping(
     Source: about the public centre, rows have the total T before clipping and T − (Q − n·r²) after it, where
         n rows had the squared lengths Q in all and have length r now. The factor is the ratio of the two.
         The factors of single directions, and their uncertainty, were fitted to real tables (docs/utility.md).
+        Gaps are undone after that, as if clipping had lowered everything by the one factor.
     Tested: tests/unit/user/test_clipping_figures.py, tests/statistical/test_clipping_figures.py.
     """
     if noisy.clipped is None:
@@ -163,8 +200,8 @@ def assess_clipping(
     length = _clipped_length_squared(figures, d)
     trace, trace_noise = _trace_about_centre(noisy, figures, owners)
     total, noise = components.total_variance, components.noise_scale * sqrt(d)
-    none = np.zeros(0)
-    unknown = ClippingFigures(share, share_deviation, None, None, None, None, none, none, none, none)
+    none, gaps = np.zeros(0), Gaps.of(noisy, figures, owners)
+    unknown = ClippingFigures(share, share_deviation, None, None, None, None, none, none, none, none, gaps)
     if trace < _SEEN * trace_noise or total < _SEEN * noise:
         return unknown
     measured = (squares - rows * length) / trace, hypot(square_noise, row_noise * length) / trace
@@ -178,25 +215,66 @@ def assess_clipping(
     lost = 1 - 1 / (factor + deviation)
     uneven = _UNEVEN * lost / (1 + _UNEVEN_BEND * lost)
     factors = 1 + excess * _lean(captured, total, excess)
-    variances = captured * factors
     noisy_part = _CHOSEN * components.noise_scale * factors * _steepness(released, components.signals[:k])
-    paired_part = variances * (1 / count if noisy.of_pairs else 0) ** 0.5
+    total, unsure_total, variances, unsure = _whole(
+        noisy, figures, components, gaps, total * factor, captured * factors, factor
+    )
+    # Without gaps, the total is the released one divided by q, and a covariance by q².
+    present = 1.0 if gaps is None else gaps.present
+    noise, noisy_part, captured = noise / present, noisy_part / present**2, variances / factors
+    chance = (1 / count if noisy.of_pairs else 0) + 2 * (1 / present**2 - 1) / count  # pairs, and gaps
+    chance_part = variances * chance**0.5
     # Never squared: variances may be near the largest double.
     deviations = np.hypot(
-        np.hypot(noisy_part, paired_part), np.hypot(captured * deviation, variances * uneven)
+        np.hypot(np.hypot(noisy_part, chance_part), unsure),
+        np.hypot(captured * deviation, variances * uneven),
     )
     return ClippingFigures(
         share=share,
         share_deviation=share_deviation,
         factor=factor,
         factor_deviation=deviation,
-        total_variance=total * factor,
-        total_variance_deviation=hypot(noise * factor, total * deviation),
+        total_variance=total,
+        total_variance_deviation=hypot(noise * factor, total / factor * deviation, unsure_total),
         variances=variances,
         deviations=deviations,
         low=np.maximum(variances - _POINT * deviations, 0.0),
         high=variances + _POINT * deviations,
+        gaps=gaps,
     )
+
+
+def _whole(
+    noisy: NoisyScatter,
+    figures: Figures,
+    components: Components,
+    gaps: Gaps | None,
+    total: float,
+    variances: Floats,
+    factor: float,
+) -> tuple[float, float, Floats, Floats]:
+    """Total and variances without gaps, each with the deviation that the number of gaps gives it.
+
+    Args:
+        total, variances: before clipping, with gaps.
+        factor: by which clipping lowered the total.
+    """
+    if gaps is None or gaps.present_deviation == 0:
+        return total, 0.0, variances, np.zeros_like(variances)
+    space, vectors = components.space, components.vectors[: len(variances)]
+    within = within_features(noisy, space)
+    unit = factor * scatter_of(noisy, figures, space)[1]
+    along = np.einsum("ki,ij,kj->k", vectors, within, vectors) * unit
+    released, within_all = np.append(variances, total), np.append(along, float(np.trace(within)) * unit)
+
+    def whole(present: float) -> Floats:
+        return np.maximum(without_gaps(released, within_all, min(present, 1.0)), 0.0)
+
+    values = whole(gaps.present)
+    unsure = np.abs(whole(gaps.present - gaps.present_deviation) - values)
+    taken = np.abs((1 - gaps.present) * within_all / gaps.present**2)
+    unsure = np.hypot(unsure, _UNSURE_TAKEN * (1 - 1 / factor) * taken)
+    return float(values[-1]), float(unsure[-1]), values[:-1], unsure[:-1]
 
 
 def _clipped_length_squared(figures: Figures, d: int) -> float:

@@ -40,6 +40,7 @@ def moment_facts(table: MomentTable | MeanTable) -> dict[str, Any]:
         "in_noise": table.in_noise.tolist(),
         "kept": table.kept,
         "factor": table.factor,
+        "present": table.present,
     }
 
 

@@ -21,6 +21,7 @@ from dpdpca_protocol.errors import ConflictError
 from dpdpca_protocol.result.components import Components, Floats
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_user.results.clipping import ClippingFigures
+from dpdpca_user.results.gaps import same_feature, without_gaps
 from dpdpca_user.results.reliability import Reliability
 
 Kind = Literal["covariance", "correlation"]
@@ -48,6 +49,8 @@ class MomentTable:
             noise edges; 1 if the noise was not removed.
         factor: what covariances were multiplied by to undo the loss of length by clipping; 1 if the release
             does not tell it. Correlations do not change.
+        present: the share of coordinates with a value, by which figures were corrected for missing values; 1
+            if they were not.
     """
 
     kind: Kind
@@ -57,6 +60,7 @@ class MomentTable:
     in_noise: NDArray[np.bool_]
     kept: float
     factor: float = 1.0
+    present: float = 1.0
 
     @property
     def hidden_count(self) -> int:
@@ -165,15 +169,18 @@ class Moments:
         Raises:
             ConflictError: `components-missing`, the noise is to stay, but the model has not all d components.
         """
-        matrix, kept = self._matrix(remove_noise)
+        released, kept = self._matrix(remove_noise)
+        variance = self._noise_variance()
+        in_noise = np.abs(released) <= _bound(len(released)) * np.sqrt(variance)
+        matrix, shrunk = self._whole(released), self._shrunk()
         if positive:
             matrix = _semidefinite(matrix)
-        variance = self._noise_variance()
         factor, deviation = 1.0, 0.0
         if self.clipping is not None and self.clipping.factor is not None:
             factor, deviation = self.clipping.factor, self.clipping.factor_deviation or 0.0
-        in_noise = np.abs(matrix) <= _bound(len(matrix)) * np.sqrt(variance)
-        deviations = np.sqrt(factor**2 * (variance + self._pairing(matrix)) + (matrix * deviation) ** 2)
+        unsure = (matrix * deviation) ** 2 + (factor * self._unsure_of_gaps(released)) ** 2
+        spread = (variance + self._pairing(released)) / shrunk**2
+        deviations = np.sqrt(factor**2 * spread + unsure)
         scale = np.outer(self._scale, self._scale)
         return MomentTable(
             kind="covariance",
@@ -183,6 +190,7 @@ class Moments:
             in_noise=in_noise,
             kept=kept,
             factor=factor,
+            present=self._present,
         )
 
     def correlation(self, remove_noise: bool = True, positive: bool = False) -> MomentTable:
@@ -197,15 +205,20 @@ class Moments:
         Source: the deviations follow from the first derivatives of rᵢⱼ = Cᵢⱼ/√(Cᵢᵢ Cⱼⱼ), with the exact
             covariances of the noise on the three.
         """
-        matrix, kept = self._matrix(remove_noise)
-        known = self.known_variances
+        released, kept = self._matrix(remove_noise)
+        matrix = self._whole(released)
+        known = self.known_variances & (np.diag(matrix) > 0)
         root = np.sqrt(np.where(known, self.variances, 1.0))
+        whole_root = np.sqrt(np.where(known, np.diag(matrix), 1.0))
         both = np.outer(known, known)
-        values = np.clip(matrix / np.outer(root, root), -1.0, 1.0)
+        values = np.clip(matrix / np.outer(whole_root, whole_root), -1.0, 1.0)
+        # Gaps shrink a covariance more than the two variances, so they shrink a correlation too.
+        shrunk = self._shrunk() * np.outer(whole_root, whole_root) / np.outer(root, root)
         if positive:
             values = _with_unit_diagonal(_semidefinite(np.where(both, values, np.eye(len(values)))))
-        variance = self._correlation_variance(values, root)
+        variance = self._correlation_variance(values * shrunk, root) / shrunk**2
         in_noise = np.abs(values) <= _bound(len(matrix)) * np.sqrt(variance)
+        variance = variance + (values * self._present_deviation / self._present) ** 2
         if self.pairs is not None:
             variance = variance + (1 - values**2) ** 2 / (2 * self.pairs)
         np.fill_diagonal(variance, 0.0)
@@ -218,6 +231,7 @@ class Moments:
             deviations=np.where(both, np.sqrt(variance), np.nan),
             in_noise=in_noise | ~both,
             kept=kept,
+            present=self._present,
         )
 
     def means(self) -> MeanTable:
@@ -306,6 +320,31 @@ class Moments:
         noise = (d - k) * (d - k - 1) * self.off_diagonal**2
         noise += 2 * (d - k) * (self.bessel * self.on_mean) ** 2 * float(mean @ mean)
         return max(0.0, 1 - noise / size) if size > 0 else 0.0
+
+    @property
+    def _present(self) -> float:
+        return 1.0 if self.clipping is None else self.clipping.present
+
+    @property
+    def _present_deviation(self) -> float:
+        gaps = None if self.clipping is None else self.clipping.gaps
+        return 0.0 if gaps is None or self._present == 1 else gaps.present_deviation
+
+    def _whole(self, matrix: Floats, present: float | None = None) -> Floats:
+        """(d, d) covariances as they would be without gaps, for this share of coordinates with a value."""
+        second = matrix + self.bessel * np.outer(self.mean, self.mean)
+        within = np.where(same_feature(self.components.space), second, 0.0)
+        return without_gaps(matrix, within, self._present if present is None else present)
+
+    def _shrunk(self) -> Floats:
+        """(d, d) by what gaps multiplied the released entries, and so their noise, on average."""
+        present = self._present
+        return np.where(same_feature(self.components.space), present, present**2)
+
+    def _unsure_of_gaps(self, matrix: Floats) -> Floats:
+        """(d, d) what the uncertainty of the share of gaps adds to the deviations of covariances."""
+        other = self._present - self._present_deviation
+        return np.abs(self._whole(matrix, other) - self._whole(matrix))
 
     def _noise_variance(self) -> Floats:
         """(d, d) variances of the noise on the released covariances.

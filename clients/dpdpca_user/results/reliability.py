@@ -21,6 +21,7 @@ from dpdpca_protocol.result.components import Components, Floats, leading_pairs,
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_user.results.clipping import ClippingFigures, assess_clipping
 from dpdpca_user.results.deviates import normal_deviates, symmetric_noise
+from dpdpca_user.results.gaps import within_features, without_gaps
 
 CLIPPING_IS_NOT_SEEN = (
     "The effect of clipping the records cannot be seen after the release, and no figure here includes it:"
@@ -29,7 +30,8 @@ CLIPPING_IS_NOT_SEEN = (
 )
 CLIPPING_IS_ALLOWED_FOR = (
     "The percentiles of shares and cos² are about the records before clipping: they allow for the length that"
-    " clipping took away. The estimates of shares and cos² are about the clipped records."
+    " clipping took away, and for missing values where variances do. The estimates of shares and cos² are"
+    " about the clipped records, with their gaps."
 )
 
 ABOUT_CLIPPED = "Shares and cos², with their percentiles, are about the clipped records."
@@ -45,6 +47,7 @@ _TAIL = 5.0
 _LUMPS = 3
 """In how many directions clipping is assumed to have taken length away; the fewer, the wider the intervals.
 The value was fitted to real tables; docs/utility.md says which."""
+_LEAST_PRESENT = 0.1
 _POINTS = ("share_low", "share_high", "overlap_low", "overlap_high")
 
 
@@ -163,7 +166,8 @@ def assess_release(
         −(μeᵀ + eμᵀ) − eeᵀ/N. A release of pairs also depends on who was paired with whom: this adds
         −½Σ(zz′ᵀ + z′zᵀ) over the pairs (z, z′), whose entry (i, j) has variance λᵢλⱼn/2 for n pairs, or twice
         that on the diagonal. The true scatter is S₀ + lost·tr S₀·Σ yyᵀ/Σ|y|², with three y from a normal
-        distribution with covariance S₀. So what clipping took away is spread like the rest, but in lumps.
+        distribution with covariance S₀. So what clipping took away is spread like the rest, but in lumps. If
+        values are missing, S₀ here is the one without gaps (`without_gaps`), with their share drawn anew.
     Tested: tests/statistical/test_reliability.py, against the true values.
     """
     law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)
@@ -186,6 +190,9 @@ def assess_release(
     deviation = 0.0
     if lost is None and clipping is not None and clipping.lost is not None:
         lost, deviation = clipping.lost, clipping.factor_deviation or 0.0
+    gaps = None
+    if clipping is not None and clipping.present < 1:
+        gaps = _GapsAlong.of(noisy, components, axes, mean, clipping)
     draws = 0
     describes_all = lost is not None or clipping is None or not clipping.is_most
     if trusted and d <= _MOST_FEATURES and describes_all:
@@ -195,11 +202,14 @@ def assess_release(
     for index in range(draws):
         found = leading_pairs(source.release(randomness), trusted)[1]
         drawn[:, :, index] = np.cumsum(found**2 @ source.eigenvalues) / best, np.diag(found**2)
-        if lost is not None and lost + deviation > 0:
-            taken = source.taken(
-                max(lost + deviation * float(normal_deviates(1, randomness)[0]), 0.0), randomness
+        if lost is not None and (lost + deviation > 0 or gaps is not None):
+            taken = max(lost + deviation * float(normal_deviates(1, randomness)[0]), 0.0)
+            kept = np.diag(source.eigenvalues)
+            if gaps is not None:
+                kept = gaps.filled(kept, randomness)
+            drawn[1, :, index] = _against(
+                kept + source.taken(taken * float(np.trace(kept)), randomness), found
             )
-            drawn[1, :, index] = _against(np.diag(source.eigenvalues) + taken, found)
     # Clipping may have changed nothing, so no upper point is below that for clipped rows.
     (_, share_most), (_, overlap_most) = map(_points, drawn[0])
     (share_low, share_high), (overlap_low, overlap_high) = map(_points, drawn[1])
@@ -249,11 +259,47 @@ class _Source:
         return drawn
 
     def taken(self, lost: float, randomness: Randomness) -> Floats:
-        """(d, d) a scatter that clipping might have taken away."""
+        """(d, d) a scatter with the trace `lost` that clipping might have taken away."""
         d = len(self.mean)
         rows = np.sqrt(self.eigenvalues) * normal_deviates(_LUMPS * d, randomness).reshape(_LUMPS, d)
         scatter: Floats = rows.T @ rows
-        return scatter * (lost * float(self.eigenvalues.sum()) / float(np.trace(scatter)))
+        return scatter * (lost / float(np.trace(scatter)))
+
+
+@dataclass(frozen=True, slots=True)
+class _GapsAlong:
+    """The gaps of a release, in the basis of the components.
+
+    Attributes:
+        within: (d, d) see `without_gaps`.
+        present, deviation: q and its deviation.
+    """
+
+    within: Floats
+    present: float
+    deviation: float
+
+    @classmethod
+    def of(
+        cls,
+        noisy: NoisyScatter,
+        components: Components,
+        axes: Floats,
+        mean: Floats,
+        clipping: ClippingFigures,
+    ) -> Self | None:
+        if clipping.gaps is None:
+            return None
+        # The axes are followed by the rest of the mean, as in `_turned`.
+        others = np.linalg.qr(np.vstack([axes, mean]).T, mode="complete")[0].T[len(axes) :]
+        basis = np.vstack([axes, others])
+        within = basis @ within_features(noisy, components.space) @ basis.T
+        return cls(within, clipping.gaps.present, clipping.gaps.present_deviation)
+
+    def filled(self, scatter: Floats, randomness: Randomness) -> Floats:
+        """(d, d) the scatter without gaps, with another share of them within its uncertainty."""
+        drawn = self.present + self.deviation * float(normal_deviates(1, randomness)[0])
+        return without_gaps(scatter, self.within, min(max(drawn, _LEAST_PRESENT), 1.0))
 
 
 def _against(truth: Floats, found: Floats) -> tuple[Floats, Floats]:

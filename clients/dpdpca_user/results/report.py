@@ -17,6 +17,7 @@ from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.statements import privacy_statements, result_guarantee
 from dpdpca_protocol.wire.fields import read_time
 from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_user.results.clipping import ClippingFigures
 from dpdpca_user.results.figures import SCREE_COMPONENTS, biplot, escaped, number, scree_plot
 from dpdpca_user.results.loading_figures import CIRCLE_FEATURES, correlation_circle, loading_bars
 from dpdpca_user.results.model import Model, assumptions, claim
@@ -147,8 +148,14 @@ def _about_clipping(model: Model) -> list[tuple[str, str]]:
     facts = [(rows, f"{clipping.share:.1%} ± {clipping.share_deviation:.1%}")]
     if clipping.total_variance is not None and clipping.total_variance_deviation is not None:
         total = f"{number(clipping.total_variance)} ± {number(clipping.total_variance_deviation)}"
-        facts.append(("Total variance before clipping", total))
+        facts.append((f"Total variance {_before(clipping)}", total))
+    if (gaps := clipping.gaps) is not None:
+        facts.append(("Missing values", f"{gaps.share:.1%} ± {gaps.share_deviation:.1%}"))
     return facts
+
+
+def _before(clipping: ClippingFigures) -> str:
+    return "before clipping" if clipping.present == 1 else "before clipping, without gaps"
 
 
 def _before_clipping(reliability: Reliability | None, index: int) -> tuple[str, ...]:
@@ -163,6 +170,11 @@ def _before_clipping(reliability: Reliability | None, index: int) -> tuple[str, 
         for each in (clipping.variances, clipping.deviations, clipping.low, clipping.high)
     )
     return f"{value} ± {deviation}", f"{low} to {high}"
+
+
+def _before_header(reliability: Reliability | None) -> tuple[str, ...]:
+    clipping = None if reliability is None else reliability.clipping
+    return (_before(clipping), "5 to 95 %") if clipping is not None and clipping.factor is not None else ()
 
 
 def _total(components: Components, reliability: Reliability | None) -> str:
@@ -189,7 +201,7 @@ def _spectrum(components: Components, reliability: Reliability | None) -> str:
     ]
     header = (
         *("#", "released", "noise edge", _CAPTURED[components.variance_kind]),
-        *(("before clipping", "5 to 95 %") if _before_clipping(reliability, 0) else ()),
+        *_before_header(reliability),
         *("predicted cos²", "5 % point"),
         *("share of the best k", "5 % point", ""),
     )

@@ -28,7 +28,7 @@ from dpdpca_lab.audit.releases import (
 from dpdpca_protocol.layout.blocks import TRIANGLES, BlockName, matrix_size
 from dpdpca_protocol.privacy.mechanisms import SharedGaussian
 from dpdpca_protocol.randomness import Randomness
-from dpdpca_protocol.records.encoding import RecordEncoder, at_centre, cut_to_bound
+from dpdpca_protocol.records.encoding import ABSENT, RecordEncoder, at_centre, cut_to_bound
 from dpdpca_protocol.records.pairing import differences
 from dpdpca_protocol.reference import owner_sums
 from dpdpca_protocol.terms.figures import Figures
@@ -115,13 +115,15 @@ def flat_pairs(manifest: Manifest, release: FlatRelease, records: int) -> list[N
     for name, before, after in _worst(release, norm):
         encoded = max(np.abs(before).max(), np.abs(after).max()) <= near * (1 + 1e-12)
         sides = []
-        for moved in (before, after):
+        for moved, has_gaps in ((before, release.mechanism.setting.tells_gaps), (after, False)):
             wanted = np.zeros((records, release.d))
             wanted[0] = moved
             if encoded:
                 z = _encoded(manifest, columns, wanted)
             else:
                 z = np.trunc(wanted * figures.grid).astype(np.int64)
+            if has_gaps:  # what is at the centre is missing, which changes only the number of gaps
+                z[0, z[0] == 0] = ABSENT
             sides.append(release.totals(z))
         found.append(Neighbours(name, encoded, *sides))
     return found

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdpca_lab.audit.releases import Release, Totals
+from dpdpca_protocol.layout.blocks import gap_bound
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.records.block_sums import clipped_rows
 from dpdpca_protocol.records.encoding import RecordEncoder
@@ -106,17 +107,23 @@ def worst_pairs(manifest: Manifest, arena: Arena, count: int) -> list[Neighbours
         pairs = pairs_on_the_bound(arena.shapes, bound, count)
         if not clip_bound:
             return pairs
-        return [replace(pair, second=replace(pair.second, clipped=(1, clip_bound))) for pair in pairs]
+        gaps = _most_gaps(manifest)
+        return [
+            replace(
+                pair,
+                first=replace(pair.first, gaps=gaps),
+                second=replace(pair.second, clipped=(1, clip_bound)),
+            )
+            for pair in pairs
+        ]
     # A record at the clip norm would be shortened by the rounding error, and count as clipped.
     short = 1 - (1 + _BEYOND) * math.sqrt(manifest.figures.encoded_features / bound) if clip_bound else 1.0
     pairs = []
     for shape in arena.shapes:
+        moves = (shape.before * short, True), (shape.after * arena.stretch, False)
         first, second = (
-            Totals.of(
-                *_through_the_encoder(manifest, arena.columns, moved, shape.others, count),
-                clipped_rows(manifest.figures),
-            )
-            for moved in (shape.before * short, shape.after * arena.stretch)
+            _through_the_encoder(manifest, arena.columns, moved, shape.others, count, has_gaps)
+            for moved, has_gaps in moves
         )
         pairs.append(Neighbours(shape.name, True, first, second))
     return pairs
@@ -253,9 +260,18 @@ def reach_of(manifest: Manifest) -> list[float]:
 
 
 def _through_the_encoder(
-    manifest: Manifest, columns: Sequence[int], moved: Vector, others: Vector, count: int
-) -> tuple[NDArray[np.int64], int, NDArray[np.int64]]:
-    """(N, width) integers: encoded records at the clip norm; K; squared lengths of the clipped records."""
+    manifest: Manifest,
+    columns: Sequence[int],
+    moved: Vector,
+    others: Vector,
+    count: int,
+    has_gaps: bool,
+) -> Totals:
+    """The totals of (N, width) encoded records at the clip norm.
+
+    Args:
+        has_gaps: whether the moved record lacks what is at the centre, if the study tells of gaps.
+    """
     norm = float(manifest.clip_norm)
     wanted = np.zeros((count, manifest.figures.encoded_features))
     wanted[:, columns] = others * norm
@@ -265,10 +281,17 @@ def _through_the_encoder(
     for feature in manifest.features:
         origin, unit = manifest.feature_units[start]
         numbers = float(origin) + float(unit) * wanted[:, start]
+        if has_gaps and manifest.terms.tells_gaps and not wanted[0, start]:
+            numbers[0] = np.nan
         raw[feature.name] = [None] * count if feature.is_categorical else numbers
         start += feature.width
     encoded = RecordEncoder(manifest).encode(raw)
-    return encoded.z[:, columns], manifest.figures.record_bound, encoded.long
+    told = clipped_rows(manifest.figures)
+    return Totals.of(encoded.z[:, columns], manifest.figures.record_bound, encoded.long, told, encoded.gaps)
+
+
+def _most_gaps(manifest: Manifest) -> int:
+    return gap_bound(manifest.figures.encoded_features) if manifest.terms.tells_gaps else 0
 
 
 def _on_the_bound(record_bound: int, moved: Vector, others: Vector, count: int) -> NDArray[np.int64]:

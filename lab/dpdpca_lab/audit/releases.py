@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpdpca_lab.mechanisms import Wishart
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.layout.blocks import CLIPPING, block_length, value_count
+from dpdpca_protocol.layout.blocks import block_length, value_count
 from dpdpca_protocol.layout.packing import symmetric_rows, unpack
 from dpdpca_protocol.privacy.gaussian import discrete_gaussian
 from dpdpca_protocol.privacy.mechanisms import Gaussian, Laplace, Mechanism, NoiseLaw
@@ -51,6 +51,7 @@ class Totals:
         second_moment: R, d × d integers, symmetric.
         values: all blocks except the count. Only for a study of pairs or a pre-study, which have no v and R.
         clipped: what clipping did to the records of a joint study; left out if it did nothing.
+        gaps: how many values the records of a joint study lack, in each at most half.
     """
 
     count: int
@@ -58,6 +59,7 @@ class Totals:
     second_moment: tuple[tuple[int, ...], ...]
     values: tuple[int, ...] = ()
     clipped: tuple[int, int] = (0, 0)
+    gaps: int = 0
 
     @classmethod
     def of(
@@ -66,6 +68,7 @@ class Totals:
         record_bound: int,
         long: NDArray[np.int64] = NONE_LONG,
         told: ClippedRows | None = None,
+        gaps: NDArray[np.int64] = NONE_LONG,
     ) -> "Totals":
         """The totals of encoded records, of all owners together.
 
@@ -74,13 +77,18 @@ class Totals:
             record_bound: K.
             long: squared lengths of the clipped records before clipping.
             told: empty sums of what clipping did, or None.
+            gaps: how many encoded values each record lacks.
         """
         moments = SecondMoments(z.shape[1], record_bound, told)
         moments.add(z)
         moments.add_clipped(long)
+        moments.add_gaps(gaps)
         rows = moments.second_moment.tolist()
-        clipped = (0, 0) if moments.clipped is None else moments.clipped.values
-        return cls(moments.count, tuple(moments.sum.tolist()), tuple(map(tuple, rows)), clipped=clipped)
+        sums = moments.count, tuple(moments.sum.tolist()), tuple(map(tuple, rows))
+        if moments.clipped is None:
+            return cls(*sums)
+        clipped = moments.clipped.count, moments.clipped.squares
+        return cls(*sums, clipped=clipped, gaps=moments.clipped.gaps or 0)
 
 
 class Law(StrEnum):
@@ -214,16 +222,17 @@ class JointRelease(_Played):
         law = self.stated(count)
         sums = [Coordinate(f"v{i + 1}", sqrt(law.sum_), None) for i in range(self.d)]
         matrix = triangle("R", self.d, sqrt(law.diagonal), sqrt(law.off_diagonal))
-        return (*sums, *matrix, *self._about_clipping())
+        return (*sums, *matrix, *self._told())
 
-    def _about_clipping(self) -> list[Coordinate]:
-        if not self.mechanism.setting.clip_share:
+    def _told(self) -> list[Coordinate]:
+        told = self.mechanism.setting.told
+        if not told:
             return []
         assert isinstance(self.mechanism, Gaussian)
-        return [Coordinate(name, sqrt(self.mechanism.variance(name)), None) for name in CLIPPING]
+        return [Coordinate(name, sqrt(self.mechanism.variance(name)), None) for name in told]
 
     def truth(self, totals: Totals) -> tuple[int, ...]:
-        told = totals.clipped if self.mechanism.setting.clip_share else ()
+        told = (*totals.clipped, totals.gaps)[: len(self.mechanism.setting.told)]
         return (*totals.sum, *upper(totals.second_moment), *told)
 
     def play(self, totals: Totals, runs: int) -> Views:

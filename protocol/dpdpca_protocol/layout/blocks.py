@@ -32,7 +32,8 @@ class BlockName(StrEnum):
     public rule makes of a record. `GRAM`: the upper triangle of Σ a aᵀ. `NORMS`, `PAIR_NORMS`: histograms of
     |z| and of |y|/√2. `OCTAVES`: for each encoded feature, a histogram of |y_j|/√2. `CLIPPED`: how many rows
     (records, or differences) the clip norm shortened. `CLIPPED_SQUARES`: the sum of their squared lengths
-    before that, each at most C.
+    before that, each at most C. `GAPS`: how many values the records lack, each record with at most half of
+    its encoded features.
     """
 
     COUNT = "count"
@@ -46,6 +47,7 @@ class BlockName(StrEnum):
     GRAM = "gram"
     CLIPPED = "clipped"
     CLIPPED_SQUARES = "clipped-squares"
+    GAPS = "gaps"
 
 
 PRE_STUDY_BLOCKS = (BlockName.NORMS, BlockName.PAIR_NORMS, BlockName.SUM, BlockName.OCTAVES)
@@ -53,11 +55,16 @@ PRE_STUDY_BLOCKS = (BlockName.NORMS, BlockName.PAIR_NORMS, BlockName.SUM, BlockN
 CLIPPING = (BlockName.CLIPPED, BlockName.CLIPPED_SQUARES)
 """What clipping did, one integer each. Both follow the other blocks of a study that asks for them."""
 _OF_EITHER = frozenset({*CLIPPING, BlockName.LIFTED, BlockName.GRAM})
+TOLD = (*CLIPPING, BlockName.GAPS)
+"""What a study may tell beside its matrix, one integer each: what clipping did and, where a missing value
+counts as the centre, how many values are missing."""
 OF_PAIRS = frozenset({BlockName.PAIR_NORMS, BlockName.OCTAVES, BlockName.PAIR_MOMENT})
 
 TRIANGLES = frozenset({BlockName.SECOND_MOMENT, BlockName.PAIR_MOMENT, BlockName.GRAM})
 """The blocks that hold the upper triangle of a matrix."""
-COUNTED = frozenset({BlockName.NORMS, BlockName.PAIR_NORMS, BlockName.OCTAVES, BlockName.CLIPPED})
+COUNTED = frozenset(
+    {BlockName.NORMS, BlockName.PAIR_NORMS, BlockName.OCTAVES, BlockName.CLIPPED, BlockName.GAPS}
+)
 """The blocks of noisy counts. A finer grid does not change these counts."""
 
 
@@ -82,6 +89,11 @@ def matrix_size(name: BlockName, features: int, columns: int = 0) -> int:
     return columns if name is BlockName.GRAM else features
 
 
+def gap_bound(features: int) -> int:
+    """G: how many missing values of one record count, which is half of its encoded features, rounded up."""
+    return (features + 1) // 2
+
+
 def block_length(name: BlockName, features: int, columns: int = 0) -> int:
     """The number of integers in a block.
 
@@ -90,7 +102,7 @@ def block_length(name: BlockName, features: int, columns: int = 0) -> int:
         features: the number of coordinates of what is summed.
         columns: k of a lift.
     """
-    if name is BlockName.COUNT or name in CLIPPING:
+    if name is BlockName.COUNT or name in TOLD:
         return 1
     if name in TRIANGLES:
         size = matrix_size(name, features, columns)
@@ -110,6 +122,7 @@ def block_bound(
     clip_bound: int = 0,
     of_pairs: bool = False,
     score_bound: int = 0,
+    gap_bound: int = 0,
 ) -> int:
     """The largest absolute value of an entry that is summed over N̄ = `max_records` records or N̄/2 pairs.
 
@@ -119,6 +132,7 @@ def block_bound(
         clip_bound: C, the bound on a squared length in `CLIPPED_SQUARES`.
         of_pairs: whether differences are clipped instead of records.
         score_bound: B, the bound on Σ a² in a lift.
+        gap_bound: G, how many missing values of a record count in `GAPS`.
     """
     pairs = name in OF_PAIRS or (of_pairs and name in _OF_EITHER)
     most = max_records // 2 if pairs else max_records
@@ -128,6 +142,8 @@ def block_bound(
         return most * score_bound
     if name is BlockName.CLIPPED_SQUARES:
         return most * clip_bound
+    if name is BlockName.GAPS:
+        return most * gap_bound
     if name in TRIANGLES:
         return most * record_bound
     return most * sum_bound if name is BlockName.SUM else most

@@ -9,7 +9,7 @@ from enum import StrEnum
 from fractions import Fraction
 
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.layout.blocks import BlockName, gap_bound
 
 
 class NeighbouringRelation(StrEnum):
@@ -92,7 +92,7 @@ def block_sensitivity_squared(
     Source: docs/claims.md, C1, C10, C11 and C17. Replacing a record does not change a count. A record, or its
         pair, leaves one bin and enters another, in each of d histograms of octaves. v changes by at most 2√K,
         between opposite records. A record, or its pair, adds 0 or 1 to the number of clipped rows, and 0 to
-        C to the sum of their squares.
+        C to the sum of their squares. A record adds 0 to G to the number of missing values.
     """
     if name is BlockName.COUNT:
         return 0
@@ -104,4 +104,6 @@ def block_sensitivity_squared(
         return 1
     if name is BlockName.CLIPPED_SQUARES:
         return clip_bound**2
+    if name is BlockName.GAPS:
+        return gap_bound(encoded_features) ** 2
     return 2 * encoded_features if name is BlockName.OCTAVES else 2

@@ -11,9 +11,9 @@ from math import isqrt
 import numpy as np
 
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.layout.blocks import CLIPPING, NORM_BINS, OCTAVES, OF_PAIRS, BlockName
+from dpdpca_protocol.layout.blocks import NORM_BINS, OCTAVES, OF_PAIRS, TOLD, BlockName, gap_bound
 from dpdpca_protocol.records.clipping import ClippedRows
-from dpdpca_protocol.records.encoding import Integers, at_centre, cut_to_bound, obeys_bound
+from dpdpca_protocol.records.encoding import ABSENT, Integers, at_centre, cut_to_bound, obeys_bound
 from dpdpca_protocol.records.projected_sums import ProjectedSums
 from dpdpca_protocol.records.projection import Projection
 from dpdpca_protocol.records.scatter import SecondMoments
@@ -65,7 +65,7 @@ class BlockSums:
         self._sums: dict[BlockName, Integers] = {
             block.name: np.zeros(block.length, dtype=np.int64)
             for block in figures.blocks[1:]
-            if block.name is not BlockName.PAIR_MOMENT and block.name not in CLIPPING
+            if block.name is not BlockName.PAIR_MOMENT and block.name not in TOLD
         }
         self._clipped = clipped_rows(figures)
         self._moments = SecondMoments(self._d, self._bound) if self._counts_pairs else None
@@ -80,6 +80,8 @@ class BlockSums:
     def add(self, z: Integers) -> None:
         """Adds records, (n, d) int64, before clipping. A coordinate that is `ABSENT` counts as 0."""
         self._check(z)
+        if self._clipped is not None and self._clipped.gaps is not None:
+            self._clipped.add_gaps(np.count_nonzero(z == ABSENT, axis=1))
         z = at_centre(z)
         if not self._counts_pairs:
             self.count += len(z)
@@ -172,9 +174,12 @@ def merge_sums(sums: Sums, other: Sums) -> None:
 
 
 def clipped_rows(figures: Figures) -> ClippedRows | None:
-    """Empty sums of what clipping did, or None if the study does not ask for it."""
-    bound = figures.mechanism.setting.clip_bound
-    return ClippedRows(bound, figures.clip_shift) if bound else None
+    """Empty sums of what clipping did and how many values are missing; None if the study does not ask."""
+    setting = figures.mechanism.setting
+    if not setting.clip_bound:
+        return None
+    gaps = gap_bound(figures.encoded_features) if setting.tells_gaps else 0
+    return ClippedRows(setting.clip_bound, figures.clip_shift, gaps)
 
 
 def squares(z: Integers) -> Integers:

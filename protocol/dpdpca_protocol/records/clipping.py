@@ -1,7 +1,8 @@
-"""What the clip norm did to one owner's rows: two exact integers.
+"""What the clip norm did to one owner's rows, and how many values are missing: two or three exact integers.
 
-The first says how many rows it shortened, and the second how long these were together. A row is a record or,
-in a study of pairs, the difference of two records.
+The first says how many rows were shortened, and the second how long these were together. A row is a record
+or, in a study of pairs, the difference of two records. The third counts missing values, if the study asks for
+it.
 """
 
 import numpy as np
@@ -14,21 +15,26 @@ class ClippedRows:
     Args:
         clip_bound: C, at least 1, in units of 2^e grid units².
         clip_shift: e.
+        gap_bound: G, how many missing values of a record count at most; 0 if they are not counted.
 
     Attributes:
         count: how many rows were clipped.
         squares: the sum of their squared lengths before clipping, each divided by 2^e and rounded down, and
             each at least 0 and at most C.
+        gaps: how many encoded values are missing in all records, in each at most G; None if they are not
+            counted.
 
     Guarantee: one row adds 0 or 1 to `count`, and an integer from 0 to C to `squares`, whatever `lengths`
-        are. Lengths come from floating point, but only integers decide this bound.
+        are; one record adds an integer from 0 to G to `gaps`. Lengths come from floating point, but only
+        integers decide these bounds.
     Source: docs/claims.md, C17. Tested: tests/unit/test_clipped_rows.py.
     """
 
-    def __init__(self, clip_bound: int, clip_shift: int = 0) -> None:
-        self._bound, self._shift = clip_bound, clip_shift
+    def __init__(self, clip_bound: int, clip_shift: int = 0, gap_bound: int = 0) -> None:
+        self._bound, self._shift, self._gap_bound = clip_bound, clip_shift, gap_bound
         self.count = 0
         self.squares = 0
+        self.gaps = 0 if gap_bound else None
 
     def add(self, lengths: NDArray[np.int64]) -> None:
         """Adds clipped rows.
@@ -40,12 +46,19 @@ class ClippedRows:
         self.count += len(lengths)
         self.squares += int(np.clip(lengths >> self._shift, 0, self._bound).sum())
 
+    def add_gaps(self, counts: NDArray[np.int64]) -> None:
+        """Adds records, clipped or not, by (n,) the numbers of encoded values that they lack."""
+        if self.gaps is not None:
+            self.gaps += int(np.clip(counts, 0, self._gap_bound).sum())
+
     def merge(self, other: "ClippedRows") -> None:
-        """Adds the sums over other rows, under the same clip norm."""
+        """Adds the sums over other rows, under the same terms."""
         self.count += other.count
         self.squares += other.squares
+        if self.gaps is not None and other.gaps is not None:
+            self.gaps += other.gaps
 
     @property
-    def values(self) -> tuple[int, int]:
-        """Both integers in the order in which they are sent."""
-        return self.count, self.squares
+    def values(self) -> tuple[int, ...]:
+        """All integers in the order in which they are sent."""
+        return (self.count, self.squares) if self.gaps is None else (self.count, self.squares, self.gaps)

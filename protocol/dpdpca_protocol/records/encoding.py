@@ -103,11 +103,14 @@ class EncodedBatch:
         report: what was done to the records.
         long: (n,) int64, ⌊|u|²q²⌋ of each record that the clip norm shortened or that became 0, with u the
             scaled record before that; at most 2⁶². Empty if the rows of `z` are not clipped yet.
+        gaps: (accepted,) int64, how many encoded values each record lacks. In a study of pairs or a pre-study
+            it agrees with `z`.
     """
 
     z: NDArray[np.int64]
     report: BatchReport
     long: NDArray[np.int64]
+    gaps: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ class EncodedTable:
     """Accepted records of a batch that was a table.
 
     Attributes:
-        z, long: as in `EncodedBatch`.
+        z, long, gaps: as in `EncodedBatch`.
         dropped: how many records were dropped.
         missing, out_of_bounds: (features,) as in `BatchReport`.
     """
@@ -125,6 +128,7 @@ class EncodedTable:
     missing: Integers
     out_of_bounds: Integers
     long: NDArray[np.int64]
+    gaps: NDArray[np.int64]
 
 
 class RecordEncoder:
@@ -207,6 +211,7 @@ class RecordEncoder:
         z, long = self._to_grid(scaled[~dropped])
         if not self._cuts:
             z[lacks[~dropped]] = ABSENT
+        lacking = np.count_nonzero(lacks[~dropped], axis=1)
         report = BatchReport(
             records=count,
             dropped=int(np.count_nonzero(dropped)),
@@ -216,7 +221,7 @@ class RecordEncoder:
             out_of_bounds=tuple(out_of_bounds),
             advised=advised,
         )
-        return EncodedBatch(z, report, long)
+        return EncodedBatch(z, report, long, lacking)
 
     def encode_table(self, values: NDArray[Any]) -> EncodedTable:
         """The same as `encode`, for one batch of a table of numbers. It is much faster for many features.
@@ -259,7 +264,10 @@ class RecordEncoder:
         if not self._cuts:
             for start, absent in lacks.items():
                 z[:, start : start + LENGTH_BLOCK][absent[kept]] = ABSENT
-        return EncodedTable(z, int(np.count_nonzero(~kept)), missing, outside, long)
+        gaps = np.zeros(len(scaled), dtype=np.int64)
+        for absent in lacks.values():
+            gaps += np.count_nonzero(absent, axis=1)
+        return EncodedTable(z, int(np.count_nonzero(~kept)), missing, outside, long, gaps[kept])
 
     @cached_property
     def _numbers(self) -> tuple[NDArray[np.float64], ...]:

@@ -1,6 +1,7 @@
 """N, v = Σ z and R = Σ z zᵀ of encoded records: exact integers, computed by fast floating-point products.
 
-If the study asks for it, two integers say what clipping did to the records.
+If the study asks for it, two integers say what clipping did to the records, and one how many values are
+missing.
 
 A float64 product is exact while every partial sum stays below 2⁵³. So records are multiplied in chunks of
 fewer than 2⁵³/K, and the chunks are added in int64, which cannot overflow because N̄·K < 2⁶².
@@ -72,6 +73,11 @@ class SecondMoments:
         """Adds clipped records by their squared lengths before clipping, if the study asks for that."""
         if self.clipped is not None:
             self.clipped.add(lengths)
+
+    def add_gaps(self, counts: NDArray[np.int64]) -> None:
+        """Adds records by (n,) the numbers of encoded values that they lack, if the study asks for that."""
+        if self.clipped is not None:
+            self.clipped.add_gaps(counts)
 
     def merge(self, other: "SecondMoments") -> None:
         """Adds the sums over other records, under the same terms. Raises InputError like `add`."""

@@ -40,6 +40,8 @@ class NoisyScatter:
         of_pairs: whether S̃ is half the second moment of differences, from which no mean is subtracted.
         clipped: what clipping did, with noise: the number of clipped records (or differences), and the sum of
             their bounded squared lengths in units of 2^e grid². None if the release does not tell it.
+        gaps: with noise, how many encoded values the records lack, in each at most half of them. None if the
+            release does not tell it.
     """
 
     count: int
@@ -47,6 +49,7 @@ class NoisyScatter:
     sum: tuple[int, ...] | None
     of_pairs: bool = False
     clipped: tuple[int, int] | None = None
+    gaps: int | None = None
 
     @property
     def divisor(self) -> int:
@@ -102,10 +105,11 @@ def flat_scatter(released: Mapping[BlockName, Values], d: int) -> NoisyScatter:
     (count,) = whole_numbers(released[BlockName.COUNT])
     if BlockName.PAIR_MOMENT in released:
         pairs = _matrix(d, _by_rows(released[BlockName.PAIR_MOMENT], d))
-        return NoisyScatter(count, pairs, None, True, _clipped(released))
+        return NoisyScatter(count, pairs, None, True, _clipped(released), _gaps(released))
     total, moments = whole_numbers(released[BlockName.SUM]), _by_rows(released[BlockName.SECOND_MOMENT], d)
     scaled = (count * next(moments) - total[i] * total[j] for i in range(d) for j in range(i, d))
-    return NoisyScatter(count, _matrix(d, scaled), tuple(total), clipped=_clipped(released))
+    matrix = _matrix(d, scaled)
+    return NoisyScatter(count, matrix, tuple(total), False, _clipped(released), _gaps(released))
 
 
 def _clipped(released: Mapping[BlockName, Values]) -> tuple[int, int] | None:
@@ -113,6 +117,13 @@ def _clipped(released: Mapping[BlockName, Values]) -> tuple[int, int] | None:
         return None
     rows, squares = (whole_numbers(released[name])[0] for name in CLIPPING)
     return rows, squares
+
+
+def _gaps(released: Mapping[BlockName, Values]) -> int | None:
+    if BlockName.GAPS not in released:
+        return None
+    (gaps,) = whole_numbers(released[BlockName.GAPS])
+    return gaps
 
 
 def _by_rows(upper: Values, d: int) -> Iterator[int]:

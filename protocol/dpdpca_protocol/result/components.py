@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdpca_protocol.errors import CryptographicError, UsageError
-from dpdpca_protocol.layout.blocks import CLIPPING
+from dpdpca_protocol.layout.blocks import CLIPPING, BlockName, gap_bound
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.terms.features import encoded_names, feature_units
 from dpdpca_protocol.terms.figures import Figures
@@ -55,12 +55,14 @@ class EncodedSpace:
         half_range: (d,) the size of one unit of the encoded feature in original units. With `common` scaling
             all half-ranges here are the largest one.
         common: whether all features have one scale, so that the metric is that of the original units.
+        widths: how many encoded features each feature has; empty if each has one.
     """
 
     names: tuple[str, ...]
     centre: Floats
     half_range: Floats
     common: bool
+    widths: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, terms: EncodingTerms) -> Self:
@@ -70,6 +72,7 @@ class EncodedSpace:
             np.array([float(origin) for origin, _ in units]),
             np.array([float(divisor) for _, divisor in units]),
             terms.scaling == "common",
+            tuple(feature.width for feature in terms.features),
         )
 
     @property
@@ -341,8 +344,8 @@ def check_scatter(noisy: NoisyScatter, figures: Figures, owners: int | None = No
 
     Raises:
         CryptographicError: N is out of range, the trace is above N·K, a diagonal entry is below zero, or an
-            entry is above the geometric mean of its diagonal entries, or what clipping did is below zero or
-            above what all rows allow, each by more than the noise's tail.
+            entry is above the geometric mean of its diagonal entries, or what clipping did, or the number of
+            missing values, is below zero or above what all rows allow, each by more than the noise's tail.
     """
     bound = noisy.count * figures.summed_bound / (2 if noisy.of_pairs else 1)
     d = len(noisy.scaled_scatter)
@@ -364,13 +367,19 @@ def check_scatter(noisy: NoisyScatter, figures: Figures, owners: int | None = No
     diagonal = np.diag(scatter) + np.diag(spread) + slack
     if (diagonal < 0).any():
         raise _implausible("one of its variances is more negative than noise can explain")
-    _check_clipped(noisy, figures, owners)
+    _check_told(noisy, figures, owners)
     root = np.sqrt(diagonal)
     if (np.abs(scatter) > np.outer(root, root) + spread + slack).any():
         raise _implausible("one of its covariances is larger than the two variances allow")
 
 
-def _check_clipped(noisy: NoisyScatter, figures: Figures, owners: int | None) -> None:
+def _check_told(noisy: NoisyScatter, figures: Figures, owners: int | None) -> None:
+    if noisy.gaps is not None:
+        tail = figures.tail(BlockName.GAPS, owners)
+        # A record without a partner counts too, so the number of pairs is not enough to bound the records.
+        records = figures.max_records if noisy.of_pairs else noisy.count
+        if not -tail <= noisy.gaps <= records * gap_bound(figures.encoded_features) + tail:
+            raise _implausible("more values are missing than there can be")
     if noisy.clipped is None:
         return
     most = (noisy.count, noisy.count * figures.mechanism.setting.clip_bound)

@@ -16,6 +16,7 @@ from dpdpca_protocol.layout.blocks import (
     BlockName,
     block_bound,
     block_length,
+    gap_bound,
     value_count,
 )
 from dpdpca_protocol.layout.packing import BlockLayout, FlatLayout, slots_for
@@ -405,6 +406,7 @@ def _mechanism(
             terms.blocks,
             terms.clip_share,
             terms.clip_bound,
+            terms.tells_gaps,
             terms.columns if terms.score_bound else 0,
             terms.score_bound,
             bool(terms.score_bound) and terms.rules.of_pairs,
@@ -455,8 +457,8 @@ def _blocks(terms: Terms, mechanism: Mechanism, widest: NoiseLaw) -> tuple[Block
 
     def most(name: BlockName) -> int:
         of_pairs = terms.rules.of_pairs
-        clip_bound, score_bound = terms.clip_bound, terms.score_bound
-        return block_bound(name, terms.max_records, bound, root, clip_bound, of_pairs, score_bound)
+        clip_bound, score_bound, gaps = terms.clip_bound, terms.score_bound, gap_bound(features)
+        return block_bound(name, terms.max_records, bound, root, clip_bound, of_pairs, score_bound, gaps)
 
     def length(name: BlockName) -> int:
         return block_length(name, features, terms.columns)

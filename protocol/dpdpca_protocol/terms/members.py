@@ -338,6 +338,7 @@ MEMBERS: tuple[Member, ...] = (
         choice(("reject", "midpoint")),
         "`reject` drops a record with a missing value; `midpoint` replaces the value by the centre",
         in_draft="reject",
+        in_terms=True,
     ),
     Member(
         "scaling",
@@ -437,7 +438,8 @@ MEMBERS: tuple[Member, ...] = (
     Member(
         "clip_share",
         _CLIP_SHARE,
-        "the fraction of the study's ρ that each of the two numbers about clipping spends",
+        "the fraction of the study's ρ that each of the two numbers about clipping spends, and with `missing` ="
+        " `midpoint` also the number of missing values",
         default=Fraction(0),
         in_terms=True,
     ),

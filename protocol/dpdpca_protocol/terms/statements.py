@@ -57,9 +57,13 @@ def privacy_statements(figures: Figures) -> tuple[str, ...]:
     ]
     if (share := mechanism.setting.clip_share) > 0:
         rows = "differences" if figures.rules.of_pairs else "records"
+        clipped = f"how many {rows} were clipped and how long they were before"
+        told, numbers = f"{clipped}, with noise", "two"
+        if mechanism.setting.tells_gaps:
+            told, numbers = f"{clipped}, and how many values are missing, with noise", "three"
         said.append(
-            f"the result also says how many {rows} were clipped and how long they were before, with noise;"
-            f" each of these two numbers takes {float(share):.3g} of the privacy cost ρ"
+            f"the result also says {told}; each of these {numbers} numbers takes {float(share):.3g} of the"
+            " privacy cost ρ"
         )
     if (real := mechanism.real_epsilon) is not None:
         continuous = f"continuous noise of this strength would give ε = {real:.4g} at the same δ"

@@ -5,7 +5,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Protocol
 
-from dpdpca_protocol.layout.blocks import CLIPPING, BlockName
+from dpdpca_protocol.layout.blocks import CLIPPING, TOLD, BlockName
 from dpdpca_protocol.study import ReleaseKind, SummedOver
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.release_rules import ReleaseRules, rules_of
@@ -101,11 +101,12 @@ class Terms:
         rho_share: the fraction of the ρ of (ε, δ) that this study spends; below 1 in a chain of studies.
         blocks: the blocks of a pre-study, each with its fraction of what the study spends.
         suite: how owners hide their values.
-        clip_share: s, the fraction of ρ that each of the two numbers about clipping spends; 0 without them.
+        clip_share: s, the fraction of ρ that each number about clipping and gaps spends; 0 without them.
         clip_cap_squared: the square of the largest length that counts in the second number.
         of: what a wide release adds up; None for every other release.
         columns: into how many numbers a wide release turns a record: m of a sketch, k of a lift or of scores;
             0 for every other release.
+        missing: "reject" or "midpoint", as in `EncodingTerms`.
         score_norm: r′, the bound on the 2-norm of a record's scores in scaled units; 0 except for scores.
     """
 
@@ -130,6 +131,7 @@ class Terms:
     clip_cap_squared: Fraction = Fraction(0)
     of: SummedOver | None = None
     columns: int = 0
+    missing: str = "reject"
     score_norm: Fraction = Fraction(0)
 
     @property
@@ -156,8 +158,14 @@ class Terms:
     @property
     def block_names(self) -> tuple[BlockName, ...]:
         """The names of the released blocks, in the order of sending; empty for a masked release."""
-        told = CLIPPING if self.clip_share else ()
-        return (*self.rules.blocks, *(name for name, _ in self.blocks), *told)
+        told = TOLD if self.tells_gaps else CLIPPING
+        named = (*self.rules.blocks, *(name for name, _ in self.blocks))
+        return (*named, *told) if self.clip_share else named
+
+    @property
+    def tells_gaps(self) -> bool:
+        """Whether the study tells how many values are missing. Without the rule `midpoint`, none is."""
+        return self.clip_share > 0 and self.missing == "midpoint"
 
     @property
     def grid(self) -> int:

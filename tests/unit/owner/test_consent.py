@@ -151,6 +151,15 @@ def test_the_sheet_says_what_is_proved_and_what_it_is_made_of(make_scene: MakeSc
     ("changes", "words"),
     [
         (
+            {"release": "joint", "missing": "midpoint", "clip_norm": 1, "clip_share": "0.005"},
+            (
+                "how many of them were clipped to the norm, and how long these were",
+                "how much of your table is empty, as one number to which noise is added",
+                "added up over all records; each counts with at most 2",
+                "each of these three numbers takes 0.005 of the privacy cost ρ",
+            ),
+        ),
+        (
             {"release": "pairs", "clip_norm": 2},
             (
                 "the number of pairs of records and the sums of products of the differences within pairs",

@@ -174,7 +174,7 @@ def test_damaged_figures_are_refused(make_manifest: MakeManifest, damage: dict[s
 def test_what_no_rows_can_give_is_refused(make_manifest: MakeManifest, place: int, side: int) -> None:
     manifest = make_manifest(**TERMS, release="joint", clip_norm="0.2")
     noisy, _ = released(manifest, rows_about_centre(10))
-    figures, block = manifest.figures, manifest.figures.blocks[-2 + place]
+    figures, block = manifest.figures, manifest.figures.blocks[-3 + place]
     check_scatter(noisy, figures, 1)
     edge = -block.tail if side < 0 else block.bound + block.tail
     for beyond in (0, 1):

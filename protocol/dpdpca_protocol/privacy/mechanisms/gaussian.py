@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-from dpdpca_protocol.layout.blocks import CLIPPING, TRIANGLES, BlockName
+from dpdpca_protocol.layout.blocks import TOLD, TRIANGLES, BlockName
 from dpdpca_protocol.privacy.accounting import (
     TAIL_SIGMAS,
     analytic_gaussian_scale,
@@ -60,12 +60,12 @@ def frobenius_sensitivity_squared(setting: Setting) -> Fraction:
 
 
 def weighted_sensitivity_squared(setting: Setting) -> Fraction:
-    """D²/(1 − 2s): twice the ρ of the whole release at the scale t = 1.
+    """D²/(1 − h·s): twice the ρ of the whole release at the scale t = 1.
 
-    What clipping did takes the fraction 2s of ρ, and matrix and sum have the rest.
+    The h numbers that are told beside take the fraction s of ρ each, and matrix and sum have the rest.
     Source: docs/claims.md, C17.
     """
-    return frobenius_sensitivity_squared(setting) / (1 - 2 * setting.clip_share)
+    return frobenius_sensitivity_squared(setting) / (1 - len(setting.told) * setting.clip_share)
 
 
 def block_variance(setting: Setting, scale: Fraction, name: BlockName) -> Fraction:
@@ -84,7 +84,7 @@ def block_variance(setting: Setting, scale: Fraction, name: BlockName) -> Fracti
         return scale**2
     if name is BlockName.SUM and setting.quantity is Quantity.JOINT:
         return scale**2 / setting.alpha_squared
-    share = setting.clip_share if name in CLIPPING else dict(setting.blocks)[name]
+    share = setting.clip_share if name in TOLD else dict(setting.blocks)[name]
     moved = block_sensitivity_squared(
         name, setting.encoded_features, setting.record_bound, setting.clip_bound
     )
@@ -95,8 +95,8 @@ def block_variance(setting: Setting, scale: Fraction, name: BlockName) -> Fracti
 class Gaussian(Mechanism):
     """`scale` is t, the standard deviation of a diagonal entry of R or S: t² = D²/(2ρ), rounded up.
 
-    If the release tells what clipping did, two more integers spend s·ρ each, and t² = D²/(2(1 − 2s)ρ). ρ
-    comes from (ε, δ) by the tight conversion, rounded down.
+    If the release tells what clipping did, and how many values are missing, these h integers spend s·ρ each,
+    and t² = D²/(2(1 − h·s)ρ). ρ comes from (ε, δ) by the tight conversion, rounded down.
 
     Attributes:
         off_diagonal_share: the variance off the diagonal divided by that on it.
@@ -117,7 +117,7 @@ class Gaussian(Mechanism):
 
     @property
     def rho(self) -> Fraction:
-        """ρ = D²/(2(1 − 2s)t²), exact."""
+        """ρ = D²/(2(1 − h·s)t²), exact."""
         return weighted_sensitivity_squared(self.setting) / (2 * self.scale**2)
 
     @property
@@ -171,8 +171,8 @@ class Gaussian(Mechanism):
         law = self.law(1)
         return sample.gaussian(law.sum_, self.setting.encoded_features, law.sum_bound)
 
-    def draw_clipping(self, sample: Samplers = EXACT) -> list[int]:
-        variances = [self.variance(name) for name in CLIPPING] if self.setting.clip_share else []
+    def draw_told(self, sample: Samplers = EXACT) -> list[int]:
+        variances = [self.variance(name) for name in self.setting.told]
         return [draw for each in variances for draw in sample.gaussian(each, 1, tail_bound(each))]
 
     def variance(self, name: BlockName, shares: int | None = None) -> Fraction:

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import ClassVar, Self
 
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.layout.blocks import CLIPPING, OF_PAIRS, BlockName
+from dpdpca_protocol.layout.blocks import CLIPPING, OF_PAIRS, TOLD, BlockName
 from dpdpca_protocol.privacy.accounting import ceil_sqrt, zcdp_rho
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
 from dpdpca_protocol.privacy.sensitivity import NeighbouringRelation
@@ -143,8 +143,9 @@ class Setting:
         rho_share: the fraction of the ρ of (ε, δ) that this release may spend; others spend the rest.
         blocks: the blocks of a pre-study, each with its fraction of what the release spends. The fractions
             add up to 1.
-        clip_share: s, the fraction of ρ that each of the two numbers about clipping spends; 0 without them.
+        clip_share: s, the fraction of ρ that each number about clipping and gaps spends; 0 without them.
         clip_bound: C, the most that a row can add to the second number; 0 without it.
+        tells_gaps: whether a third number says how many values are missing. It spends s too.
         columns: k of a lift, else 0.
         score_bound: B ≥ Σ a² in a lift, else 0.
         lifts_pairs: whether a lift adds up differences instead of records.
@@ -162,6 +163,7 @@ class Setting:
     blocks: tuple[tuple[BlockName, Fraction], ...] = ()
     clip_share: Fraction = Fraction(0)
     clip_bound: int = 0
+    tells_gaps: bool = False
     columns: int = 0
     score_bound: int = 0
     lifts_pairs: bool = False
@@ -181,7 +183,14 @@ class Setting:
     def noisy_blocks(self) -> tuple[BlockName, ...]:
         """The blocks of a flat release that have noise, in their order; empty for every other quantity."""
         named = _NOISY_BLOCKS.get(self.quantity, tuple(name for name, _ in self.blocks))
-        return (*named, *CLIPPING) if self.clip_share else named
+        return (*named, *self.told)
+
+    @property
+    def told(self) -> tuple[BlockName, ...]:
+        """The single numbers that are told beside a matrix, each for the fraction s of ρ, in their order."""
+        if not self.clip_share:
+            return ()
+        return TOLD if self.tells_gaps else CLIPPING
 
     def __post_init__(self) -> None:
         if self.encoded_features < 1 or self.record_bound < 1:
@@ -208,9 +217,11 @@ class Setting:
             raise UsageError("bad-argument", "the shares of the blocks must be above 0 and add up to 1")
         if self.clip_share and self.quantity not in (Quantity.JOINT, Quantity.PAIRS):
             raise UsageError("bad-argument", "only a joint release and pairs can tell what clipping did")
-        if not 0 <= self.clip_share < Fraction(1, 2) or bool(self.clip_share) != (self.clip_bound > 0):
+        if self.tells_gaps and not self.clip_share:
+            raise UsageError("bad-argument", "only a release that tells what clipping did can tell of gaps")
+        if not 0 <= self.clip_share < Fraction(1, 3) or bool(self.clip_share) != (self.clip_bound > 0):
             raise UsageError(
-                "bad-argument", "clip_share must be below 1/2, and clip_bound above 0 if clip_share is"
+                "bad-argument", "clip_share must be below 1/3, and clip_bound above 0 if clip_share is"
             )
         if self.shares < 1:
             raise UsageError("bad-argument", "the noise must consist of at least one share")
@@ -319,17 +330,17 @@ class Mechanism(ABC):
 
         Returns:
             The upper triangle by rows. Except for a scatter, 0 for the count comes first, followed in a joint
-                release by d values for v. What clipping did comes last.
+                release by d values for v. What is told beside comes last.
         """
         if count < 1:
             raise UsageError("bad-argument", "there must be at least one record")
         if self.setting.quantity is Quantity.SCATTER:
             return self.draw_triangle(count, sample)
         sums = self.draw_sum(sample) if self.setting.quantity is Quantity.JOINT else []
-        return [0, *sums, *self.draw_triangle(count, sample), *self.draw_clipping(sample)]
+        return [0, *sums, *self.draw_triangle(count, sample), *self.draw_told(sample)]
 
-    def draw_clipping(self, sample: Samplers = EXACT) -> list[int]:
-        """Noise for what clipping did: two integers, or none if the release does not tell it."""
+    def draw_told(self, sample: Samplers = EXACT) -> list[int]:
+        """Noise for what clipping did, and for the number of missing values, if the release tells them."""
         if self.setting.clip_share:
             raise UsageError("bad-argument", f"{self.name} defines no noise for what clipping did")
         return []

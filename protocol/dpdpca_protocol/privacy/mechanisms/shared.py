@@ -10,7 +10,7 @@ from itertools import islice
 from math import floor, log10
 
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.layout.blocks import CLIPPING, COUNTED, TRIANGLES, BlockName, block_length, matrix_size
+from dpdpca_protocol.layout.blocks import COUNTED, TRIANGLES, BlockName, block_length, matrix_size
 from dpdpca_protocol.privacy.accounting import epsilon_of_rho, rho_of_shares
 from dpdpca_protocol.privacy.mechanisms.gaussian import (
     Gaussian,
@@ -39,7 +39,7 @@ class SharedGaussian(Gaussian):
     If all L owners of a cohort draw, the noise has L/m times the variance. The shares beyond m, and what
     colluding owners know of their own draws, only post-process the sum of the m assured shares.
 
-    Guarantee: ρ = D²/(2(1 − 2s)t²) + Σ_b len_b·τ_b, where block b has len_b integers with noise, its least
+    Guarantee: ρ = D²/(2(1 − h·s)t²) + Σ_b len_b·τ_b, where block b has len_b integers with noise, its least
         share parameter is s_b², and τ_b = 10·Σ_{k=1}^{m−1} exp(−2π²s_b²k/(k+1)).
     Source: Kairouz, Liu, Steinke 2021, proposition 14; docs/claims.md, C7.
     Tested: tests/unit/test_mechanisms_shared.py, tests/statistical/test_owners_noise.py.
@@ -135,8 +135,9 @@ class SharedGaussian(Gaussian):
     def draw_sum(self, sample: Samplers = EXACT) -> list[int]:
         return self.draw(1, sample)[1 : 1 + self.setting.encoded_features]
 
-    def draw_clipping(self, sample: Samplers = EXACT) -> list[int]:
-        return self.draw(1, sample)[-len(CLIPPING) :] if self.setting.clip_share else []
+    def draw_told(self, sample: Samplers = EXACT) -> list[int]:
+        count = len(self.setting.told)
+        return self.draw(1, sample)[-count:] if count else []
 
 
 def _length(setting: Setting, name: BlockName) -> int:
