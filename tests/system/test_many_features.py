@@ -286,7 +286,10 @@ def _check_span(model: Model, table: Genotypes) -> None:
     assert np.all(wrong < 7 * lifted.deviations)
 
 
-@pytest.mark.parametrize("kills", [BY_DAY, pytest.param(BY_NIGHT, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "kills",
+    [pytest.param(BY_DAY, id="day"), pytest.param(BY_NIGHT, id="night", marks=pytest.mark.nightly)],
+)
 def test_a_chain_for_many_features_over_kills_between_its_steps(
     tmp_path: Path, kills: Kills, promise: Promise
 ) -> None:
