@@ -165,6 +165,8 @@ class Policy:
                 "policy-features",
                 features <= self.max_features,
                 f"{features} encoded features (limit: {self.max_features})",
+                f"to agree to so many features, set max_features = {features} in your policy; --yes does not"
+                " override the policy",
             ),
             _owners_line(manifest.min_owners, strangers, self.min_owners),
             PolicyLine(

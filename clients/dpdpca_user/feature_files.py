@@ -19,6 +19,7 @@ from dpdpca_protocol.terms.features import MAX_LISTED_FEATURES, Feature
 from dpdpca_protocol.terms.forms import one_line
 from dpdpca_protocol.wire.fields import decimal_text, real_of
 from dpdpca_runtime.text import load_text
+from dpdpca_user.planning.lint import media_type_of, parse_draft
 
 _NEEDED = ("name", "lower", "upper")
 _NUMBERS = ("lower", "upper", "centre", "scale")
@@ -68,6 +69,12 @@ def load_list(path: Path) -> tuple[FeatureListRef, bytes]:
         return read_feature_list(content)[0], content
     except DpdpcaError as error:
         raise _bad(path, error.problem) from error
+
+
+def list_file_of(path: Path) -> Path | None:
+    """The file of features that the draft in `path` names; None if it names none."""
+    named = parse_draft(load_text(path).encode(), media_type_of(path)).get("feature_list")
+    return path.parent / named if isinstance(named, str) else None
 
 
 def with_named_list(draft: Mapping[str, Any], folder: Path) -> tuple[dict[str, Any], bytes | None]:

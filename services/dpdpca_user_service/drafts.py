@@ -1,4 +1,5 @@
-"""Checks and forecasts for a draft. These functions change no state and contact no proxy."""
+"""Checks and forecasts for a draft. These functions contact no proxy. They store nothing but the list of
+features that the draft of a planned round names."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +9,14 @@ from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_user.planning.lint import lint_alone, parse_draft
 from dpdpca_user.planning.listed import with_features, with_list_if_needed
 from dpdpca_user.planning.prestudy import PreStudyResult
-from dpdpca_user.planning.preview import Complete, first_of_chain, following_round, forecast, lint_facts
+from dpdpca_user.planning.preview import (
+    Complete,
+    PlannedRound,
+    first_of_chain,
+    following_round,
+    forecast,
+    lint_facts,
+)
 from dpdpca_user_service.earlier_rounds import published_lift
 from dpdpca_user_service.operations import result_of
 from dpdpca_user_service.service import UserService
@@ -50,19 +58,24 @@ def plan_draft(
         NotFoundError, ConflictError: a pre-study is not known here, or has no result yet.
     """
     base, complete = _parsed(service, draft, media_type), _complete(service)
+
+    def facts(planned: PlannedRound) -> dict[str, Any]:
+        names_list = "feature_list" in parse_draft(draft, media_type)
+        return (planned.naming_list(service.feature_lists.keep) if names_list else planned).facts()
+
     if pre_studies:
         *before, last = pre_studies
         lift = published_lift(service, last)
         results = [
             PreStudyResult.parse(result_of(service, name)) for name in (before if lift else pre_studies)
         ]
-        return following_round(base, complete, results, records, lift).facts()
+        return facts(following_round(base, complete, results, records, lift))
     if records is None:
         raise MessageError(
             "malformed", "records is missing", "give the number of records that all owners have together"
         )
     if begin:
-        return first_of_chain(base, complete, records, scales).facts()
+        return facts(first_of_chain(base, complete, records, scales))
     if spectrum and sum(spectrum) <= 0:
         raise MessageError(
             "malformed",

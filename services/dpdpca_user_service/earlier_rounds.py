@@ -1,5 +1,6 @@
 """What a lift or scores need from the rounds of their chain before them, which this service has run."""
 
+import json
 from collections.abc import Iterator
 
 from dpdpca_protocol.errors import ConflictError, IntegrityError, NotFoundError, PolicyError
@@ -9,7 +10,9 @@ from dpdpca_protocol.terms.signed_manifest import open_manifest
 from dpdpca_protocol.terms.wide_rules import check_rounds
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.signing import verify_statement
+from dpdpca_user.planning.prestudy import PreStudyResult
 from dpdpca_user.planning.wide_chain import PublishedLift
+from dpdpca_user.results.wide.notes import RoundCount
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.store.studies import StudyRow
@@ -77,6 +80,16 @@ def rounds_before(service: UserService, manifest: Manifest) -> EarlierRounds:
     return EarlierRounds(
         service.store.need(sketch.id, "model"), None if lift is None else service.store.need(lift.id, "model")
     )
+
+
+def counts_before(service: UserService, manifest: Manifest) -> Iterator[RoundCount]:
+    """The numbers of records of the rounds before a lift or scores, oldest first."""
+    for row in _rows(service, manifest):
+        if row.has_model:
+            records = service.model_of(row.id).records
+        else:
+            records = PreStudyResult.parse(json.loads(service.store.need(row.id, "model"))).records
+        yield RoundCount(row.release, records)
 
 
 def _rows(service: UserService, manifest: Manifest) -> Iterator[StudyRow]:

@@ -66,7 +66,7 @@ from dpdpca_user.evidence import (
 from dpdpca_user.planning.draft import complete_draft, is_blinded_draft, suite_of_draft
 from dpdpca_user.planning.lint import as_enrolled, closing_time, lint, parse_draft
 from dpdpca_user.results.model import Model
-from dpdpca_user_service.earlier_rounds import rounds_before
+from dpdpca_user_service.earlier_rounds import counts_before, rounds_before
 from dpdpca_user_service.participants import enrolled_owners, names_replaced_key, with_current_keys
 from dpdpca_user_service.provenance import provenance_of
 from dpdpca_user_service.service import UserService
@@ -420,7 +420,8 @@ def _fit(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     service.store.take_seconds(row, "fit", opened.fit_seconds)
     seconds = service.store.find(row.id).seconds
     components = read_components(opened.components, signed.manifest)
-    provenance = provenance_of(signed, verified, row, seconds)
+    rounds = list(counts_before(service, signed.manifest)) if before is not None else []
+    provenance = provenance_of(signed, verified, row, seconds, rounds)
     model = Model(row.known_study, signed.manifest, components, provenance, in_clear, opened.reliability)
     service.store.move(row, Stage.FITTED, service.now(), model=model.to_bytes())
     return True

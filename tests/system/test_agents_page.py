@@ -10,37 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from federation import warm
-from federation.processes import Server, wait_for
+from federation.agent import Agent
+from federation.processes import wait_for
 from federation.records import draft, patients, write_csv
-from federation.world import Federation, Owner
+from federation.world import Federation
 from web_browser import Browser, answers, started_browser
-
-from dpdpca_cli.federation.processes import free_port
 
 SIZES = (400, 301, 350)
 PAGES = ("/", "/studies", "/ledger", "/words", "/policy", "/policy/rules")
-
-
-class Agent(Server):
-    """`owner serve`, ready once it has written the link to its page."""
-
-    owner: Owner
-
-    def _is_ready(self) -> bool:
-        assert self.process is not None
-        assert self.process.poll() is None, self.log.read_text()
-        return answers(f"{self.url}/page.css")
-
-    def start(self) -> None:
-        self.process = warm.start(self.arguments, self.environment, self.log)
-        wait_for(self._is_ready, f"{self.name} is ready", 180)
-
-    @property
-    def link(self) -> str:
-        done = self.owner.run("owner", "serve", "--link")
-        assert done.status == 0, done.err
-        return done.out.strip()
 
 
 @dataclass
@@ -61,12 +38,7 @@ def scene(federation: Federation, tmp_path_factory: pytest.TempPathFactory) -> S
     for seed, (owner, size) in enumerate(zip(owners, SIZES, strict=True)):
         data = write_csv(folder / f"{seed}.csv", patients(size, seed))
         owner.ask("owner", "data", "add", "patients", "--data", data)
-        port = free_port()
-        words = owner.serve("--port", str(port), "--every", "1")
-        log = federation.logs / f"agent-{seed}.log"
-        agent = Agent(f"agent of {owner.name}", words, owner.environment, log, f"http://127.0.0.1:{port}")
-        agent.owner = owner
-        federation.serve(agent)
+        agent = Agent.of(federation, owner, f"agent-{seed}")
         agents.append(agent)
     study = federation.user.create_study(
         draft(participants=[owner.name for owner in owners], closing="when-complete")

@@ -10,31 +10,29 @@ import json
 import os
 import random
 import signal
-import sqlite3
 import subprocess
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from federation.bare_user import BareUser, opened_release
+from federation.bare_user import BareUser, opened_release, stored_secret
 from federation.checks import assert_release
 from federation.processes import Server, wait_for
 from federation.records import add_up, draft, patients, write_csv
-from federation.world import Federation, Owner, User, federation_in
+from federation.world import Federation, Owner, federation_in
 from promises import Promise
 
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.terms.signed_manifest import open_manifest
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.signing import verify_statement
-from dpdpca_user_service.keyring import Keyring
 
 pytestmark = pytest.mark.nightly
 
@@ -149,13 +147,6 @@ def _when_it_answers(ask: Callable[[], Any], what: str) -> Any:
     return wait_for(answer, what, STUDY_SECONDS, 0.2)
 
 
-def _secret(user: User, study: StudyId) -> bytes:
-    """The secret of an open study; the service forgets it once there is a model."""
-    with closing(sqlite3.connect(f"file:{user.home / 'user.sqlite3'}?mode=ro", uri=True)) as database:
-        (stored,) = database.execute("SELECT secret FROM studies WHERE study = ?", (study.hex(),)).fetchone()
-    return Keyring(None).open(stored, study)
-
-
 @dataclass
 class Round:
     """One study of a storm."""
@@ -175,7 +166,7 @@ class Round:
         end = "fitted" if terms["release"] == "pre-study" else "published"
         with self.storm.over({"proxy": self.federation.proxy, "data user": user.service}):
             study = _when_it_answers(lambda: self._opened(made), "the study is open")
-            secret = _secret(user, StudyId.parse(study))
+            secret = stored_secret(user, StudyId.parse(study))
             self._join_all(f"{self.federation.url}/{study}", may_withdraw="blinding" not in terms)
             _when_it_answers(lambda: self._is(study, end), f"the study is {end}")
         self._check(study, terms, secret)

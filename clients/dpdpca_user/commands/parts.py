@@ -102,10 +102,10 @@ def send_list(client: "ServiceClient", path: Path, content: bytes, media_type: s
     return json.dumps(plain_json(draft)).encode(), JSON_MEDIA_TYPE
 
 
-def write_draft(out: Path, text: str) -> None:
-    """Write a draft. Raises UsageError if the file exists, because somebody may have edited it."""
+def write_new(out: Path, content: bytes) -> None:
+    """Write a draft or a list. Raises UsageError if the file exists, because somebody may have edited it."""
     try:
-        write_shared(out, text.encode(), replace=False)
+        write_shared(out, content, replace=False)
     except ConflictError as error:
         raise UsageError("file-exists", f"{out} already exists and is kept", "choose another file") from error
 

@@ -1,6 +1,8 @@
 """`dpdpca user plan`: forecasts the noise of a draft, chooses the next round, and rehearses a chain."""
 
 import json
+import os
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +24,7 @@ from dpdpca_user.commands.parts import (
     read_draft,
     show_notes,
     show_table,
-    write_draft,
+    write_new,
 )
 
 if TYPE_CHECKING:
@@ -74,19 +76,21 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show noise and cost of a draft, for a chain and for every release, or choose a chain's next round."""
-    base = read_draft(draft)
+    from dpdpca_user.feature_files import list_file_of
+
+    base, listed = read_draft(draft), list_file_of(draft)
     if from_studies is not None:
         names = [name.strip() for name in from_studies.split(",") if name.strip()]
         lift = _lift(names[-1], service, home) if names else None
         results = [_result(name, service, home) for name in (names[:-1] if lift else names)]
-        _choose(base, results, records, lift, out, as_json)
+        _choose(base, listed, results, records, lift, out, as_json)
         return
     if records is None:
         raise UsageError(
             "bad-option", "--records is missing", "give the number of records that all owners have together"
         )
     if begin:
-        _begin(base, records, scales, out, as_json)
+        _begin(base, listed, records, scales, out, as_json)
     elif rehearse:
         _rehearse(base, records, scales, as_json)
     else:
@@ -157,14 +161,17 @@ def _seen(assumed: str, sights: "Sequence[Sight]") -> list[list[str]]:
     return rows
 
 
-def _begin(base: dict[str, Any], records: int, scales: bool, out: Path | None, as_json: bool) -> None:
+def _begin(
+    base: dict[str, Any], listed: Path | None, records: int, scales: bool, out: Path | None, as_json: bool
+) -> None:
     from dpdpca_user.planning.preview import first_of_chain
 
-    _write_round(first_of_chain(base, lint_draft, records, scales), out, as_json)
+    _write_round(first_of_chain(base, lint_draft, records, scales), listed, out, as_json)
 
 
 def _choose(
     base: dict[str, Any],
+    listed: Path | None,
     results: "Sequence[PreStudyResult]",
     records: int | None,
     lift: "PublishedLift | None",
@@ -173,16 +180,20 @@ def _choose(
 ) -> None:
     from dpdpca_user.planning.preview import following_round
 
-    _write_round(following_round(base, lint_draft, results, records, lift), out, as_json)
+    _write_round(following_round(base, lint_draft, results, records, lift), listed, out, as_json)
 
 
-def _write_round(following: "PlannedRound", out: Path | None, as_json: bool) -> None:
+def _write_round(following: "PlannedRound", listed: Path | None, out: Path | None, as_json: bool) -> None:
+    """Write or print the draft of a round. If the base draft names the file `listed`, the draft names it too,
+    or a new file beside `out` if centres or scales have moved."""
     from dpdpca_user.planning.rounds import draft_text
 
+    if listed is not None:
+        following = _naming_file(following, listed, out)
     chosen = following.chosen
     text = draft_text(following.draft, chosen.reasons)
     if out is not None:
-        write_draft(out, text)
+        write_new(out, text.encode())
     if as_json:
         typer.echo(json.dumps(following.facts()))
         return
@@ -195,6 +206,22 @@ def _write_round(following: "PlannedRound", out: Path | None, as_json: bool) -> 
         typer.echo(text, nl=False)
     else:
         typer.echo(f"draft written to {out}: dpdpca user study create {out}")
+
+
+def _naming_file(following: "PlannedRound", listed: Path, out: Path | None) -> "PlannedRound":
+    """A round whose draft names a file of features. A printed draft can name only the file that is there."""
+    from dpdpca_user.feature_files import load_list
+
+    made: list[bytes] = []
+    naming = following.naming_list(made.append)
+    if made[0] != load_list(listed)[1]:
+        if out is None:
+            return following
+        listed = out.with_suffix(".features.json")
+        if not listed.exists() or listed.read_bytes() != made[0]:
+            write_new(listed, made[0])
+    named = os.path.relpath(listed, Path() if out is None else out.parent)
+    return replace(naming, draft=naming.draft | {"feature_list": Path(named).as_posix()})
 
 
 def _rehearse(base: dict[str, Any], records: int, scales: bool, as_json: bool) -> None:

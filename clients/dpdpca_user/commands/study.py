@@ -6,9 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dpdpca_protocol.errors import ConflictError, UsageError
+from dpdpca_protocol.errors import UsageError
 from dpdpca_runtime.command_options import AsJson
-from dpdpca_runtime.files import write_shared
 from dpdpca_runtime.text import for_terminal
 from dpdpca_user.commands.parts import (
     DraftFile,
@@ -29,7 +28,7 @@ from dpdpca_user.commands.parts import (
     show_notes,
     show_participants,
     show_table,
-    write_draft,
+    write_new,
 )
 from dpdpca_user.commands.run import declined_text, study_chains, study_run
 
@@ -81,7 +80,7 @@ def study_init(
     if out is None:
         typer.echo(draft.text, nl=False)
     else:
-        write_draft(out, draft.text)
+        write_new(out, draft.text.encode())
     typer.echo(f"note: {WARNING}", err=True)
     if draft.left_open:
         typer.echo(f"note: fill in by hand: {for_terminal(', '.join(draft.left_open))}", err=True)
@@ -105,10 +104,7 @@ def study_features(
     from dpdpca_user.feature_files import list_from_table
 
     reference, content = list_from_table(table)
-    try:
-        write_shared(out, content, replace=False)
-    except ConflictError as error:
-        raise UsageError("file-exists", f"{out} already exists and is kept", "choose another file") from error
+    write_new(out, content)
     facts = {**reference.to_body(), "file": str(out)}
     text = f"{reference.count:,} features in {out}\nsha256  {facts['sha256']}"
     show(as_json, facts, f'{text}\nname it in the draft: feature_list = "{out.name}"')

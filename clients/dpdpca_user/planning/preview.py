@@ -1,8 +1,8 @@
 """What `lint` and `plan` say about a draft, for the commands and the service. Needs no key, proxy or data."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.randomness import OS_RANDOMNESS
@@ -14,6 +14,7 @@ from dpdpca_user.planning.advice import advice, result_advice, sample_advice
 from dpdpca_user.planning.choice import NextRound
 from dpdpca_user.planning.foresight import chain_outlook
 from dpdpca_user.planning.lint import plain_json
+from dpdpca_user.planning.listed import with_list
 from dpdpca_user.planning.placement import placements
 from dpdpca_user.planning.plan import RELEASES, Outlook, as_release, check_enough, close_components, outlook
 from dpdpca_user.planning.prestudy import PreStudyResult
@@ -157,6 +158,14 @@ class PlannedRound:
     draft: dict[str, Any]
     manifest: Manifest
     advice: tuple[str, ...] = ()
+
+    def naming_list(self, keep: Callable[[bytes], object]) -> Self:
+        """The same round, whose draft names a list of features.
+
+        Args:
+            keep: stores the list. It is that of the base draft unless centres or scales have moved.
+        """
+        return replace(self, draft=with_list(self.draft, keep))
 
     def facts(self) -> dict[str, Any]:
         return {

@@ -212,7 +212,7 @@ def _lines(draft: Mapping[str, Any], notes: Sequence[str]) -> Iterator[str]:
     if "blocks" in draft:
         yield from ("", "[blocks]")
         yield from (f"{name} = {_value(value)}" for name, value in draft["blocks"].items())
-    for feature in draft["features"]:
+    for feature in draft.get("features", ()):
         yield from ("", "[[features]]")
         yield from (f"{name} = {_value(value)}" for name, value in feature.items())
 

@@ -28,7 +28,7 @@ from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_user.results.correlation import CorrelationComponents, correlation_components
 from dpdpca_user.results.moments import Moments
 from dpdpca_user.results.reliability import CLIPPING_IS_NOT_SEEN, Reliability
-from dpdpca_user.results.wide.notes import no_matrix, notes
+from dpdpca_user.results.wide.notes import RoundCount, no_matrix, notes
 
 MODEL_FORMAT = 1
 _MEMBERS = ("components", "metadata")
@@ -67,6 +67,7 @@ class Provenance:
         trail: the proxy's signed events.
         seconds: for each step, seconds on the data user's machine.
         software: what the proxy says that it ran, in words; None if the release names nothing.
+        rounds: the rounds of the chain before this one, oldest first, if this is a lift or scores.
     """
 
     manifest: str
@@ -76,6 +77,7 @@ class Provenance:
     trail: tuple[TrailEntry, ...]
     seconds: Mapping[str, float]
     software: str | None = None
+    rounds: tuple[RoundCount, ...] = ()
 
     @classmethod
     def parse(cls, untrusted: Mapping[str, Any]) -> Self:
@@ -87,6 +89,9 @@ class Provenance:
             tuple(TrailEntry(**entry) for entry in untrusted["trail"]),
             {str(step): float(seconds) for step, seconds in untrusted["seconds"].items()},
             None if untrusted.get("software") is None else str(untrusted["software"]),
+            tuple(
+                RoundCount(str(each["release"]), int(each["records"])) for each in untrusted.get("rounds", ())
+            ),
         )
 
 
@@ -204,6 +209,17 @@ class Model:
         return self.manifest.rules.of_pairs
 
     @property
+    def records(self) -> int:
+        """How many records the result is about; pairs count twice."""
+        return self.components.count * (2 if self.is_of_pairs else 1)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the components of a lift has to know; nothing for other components."""
+        this = RoundCount(str(self.manifest.release), self.records)
+        return notes(self.components, (*self.provenance.rounds, this))
+
+    @property
     def is_wide(self) -> bool:
         """Whether the components come from a lift, not from a matrix of all features."""
         return self.manifest.rules.is_wide
@@ -224,7 +240,7 @@ class Model:
             "in_clear": self.in_clear or manifest.noise_by is NoiseBy.OWNERS,
             "noise_by": str(manifest.noise_by),
             "noise_draws": 2 if self.has_second_noise else 1,
-            "records": self.components.count * (2 if self.is_of_pairs else 1),
+            "records": self.records,
             "relation": str(manifest.relation),
             "rho": float(rho),
             "round": {
@@ -283,7 +299,7 @@ class Model:
         return {
             "study": self.study.hex(),
             "title": self.manifest.title,
-            "records": components.count * (2 if self.is_of_pairs else 1),
+            "records": self.records,
             "pairs": components.count if self.is_of_pairs else None,
             "features": list(space.names),
             "metric": "original units" if space.common else "half-ranges of the features",
@@ -304,7 +320,7 @@ class Model:
             else self.reliability.about_clipping,
             "variance_kind": components.variance_kind,
             "variance_deviations": _deviations(components),
-            "notes": list(notes(components)),
+            "notes": list(self.notes),
             "correlation": _correlation_facts(self.correlation),
             "total_variance": components.total_variance,
             "mean": None if components.mean is None else components.mean.tolist(),

@@ -23,7 +23,6 @@ from dpdpca_user.results.loading_figures import CIRCLE_FEATURES, correlation_cir
 from dpdpca_user.results.model import Model, assumptions, claim
 from dpdpca_user.results.reliability import CLIPPING_IS_NOT_SEEN, Reliability
 from dpdpca_user.results.style import STYLE
-from dpdpca_user.results.wide.notes import notes
 
 _HEAT_COMPONENTS = 8
 _HEAT_FEATURES = 40
@@ -104,7 +103,7 @@ def _study(model: Model, verification: Verification | None) -> str:
     return (
         f"<article><h2><bdi>{escaped(manifest.title, 200)}</bdi>: {manifest.release} release</h2>"
         f"<p>{escaped(manifest.purpose, 4000)}</p><dl class='cards'>{cards}</dl>"
-        f"{_privacy(model)}{_spectrum(components, model.reliability)}{_loadings(model)}"
+        f"{_privacy(model)}{_spectrum(components, model.reliability, model.notes)}{_loadings(model)}"
         f"{_circle(model)}{_biplot(components)}"
         f"{_cohort(model)}{_spent(model)}{_verification(model, verification)}{_trail(model)}</article>"
     )
@@ -182,7 +181,7 @@ def _total(components: Components, reliability: Reliability | None) -> str:
     return f"{number(components.total_variance)}{deviation}"
 
 
-def _spectrum(components: Components, reliability: Reliability | None) -> str:
+def _spectrum(components: Components, reliability: Reliability | None, notes: Sequence[str]) -> str:
     shown = min(components.component_count, SCREE_COMPONENTS)
     rows = [
         (
@@ -217,7 +216,7 @@ def _spectrum(components: Components, reliability: Reliability | None) -> str:
         "The 5 % points come from drawing the known noise again"
         f"{_draws(reliability)}. {_clipping(reliability)}</figcaption></figure>{_table(header, rows)}"
         + (f"<p>Further components in the model file: {more}.</p>" if more else "")
-        + "".join(f"<p class='note'>{escaped(line, 400)}</p>" for line in notes(components))
+        + "".join(f"<p class='note'>{escaped(line, 400)}</p>" for line in notes)
         + "</section>"
     )
 

@@ -1,7 +1,9 @@
 """A data user without a service: the test holds its keys, so it can see and do what no command would."""
 
 import json
+import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
@@ -11,6 +13,7 @@ from gmpy2 import mpz
 from study_parties import under_paillier
 
 from dpdpca_protocol.errors import DpdpcaError
+from dpdpca_protocol.layout.blocks import BlockName, Values
 from dpdpca_protocol.layout.packing import BlockLayout
 from dpdpca_protocol.messages.share import ShareStatement
 from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, StudyAct, StudyMark
@@ -35,9 +38,10 @@ from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import IdentityKey, Statement, verify_statement
 from dpdpca_runtime.http.signature import RequestSigner
 from dpdpca_user.planning.draft import complete_draft
+from dpdpca_user_service.keyring import Keyring
 from federation.processes import wait_for
 from federation.records import draft
-from federation.world import KEY_BITS, Federation
+from federation.world import KEY_BITS, Federation, User
 
 
 class Named(Protocol):
@@ -194,12 +198,24 @@ class BareStudy:
         return [json.loads(event)["body"] for event in self.user.client.transcript(self.id)]
 
 
+def stored_secret(user: User, study: StudyId) -> bytes:
+    """The secret of an open study; the service forgets it once there is a model."""
+    with closing(sqlite3.connect(f"file:{user.home / 'user.sqlite3'}?mode=ro", uri=True)) as database:
+        (stored,) = database.execute("SELECT secret FROM studies WHERE study = ?", (study.hex(),)).fetchone()
+    return Keyring(None).open(stored, study)
+
+
 def opened_release(user: BareUser, signed: SignedManifest, secret: bytes) -> NoisyScatter:
     """The release of any study with components, by the secret that the data user's service stores for it."""
     manifest = signed.manifest
     if not manifest.figures.blocks:
         return BareStudy(user, SecretKey.from_bytes(secret), signed).open_release()
-    suite, study, figures = suite_of(manifest), signed.study_id, manifest.figures
+    return flat_scatter(opened_blocks(user, signed, secret), manifest.figures.encoded_features)
+
+
+def opened_blocks(user: BareUser, signed: SignedManifest, secret: bytes) -> dict[BlockName, Values]:
+    """The blocks of a flat release under pads, with the noise of the proxy or the owners and no other."""
+    suite, study = suite_of(signed.manifest), signed.study_id
     bundle = user.client.release(study)
     shares = [ShareStatement.parse(verify_statement("share", share)) for share in bundle.shares]
     cohort = [CohortShare(PartyId.of(share.owner), share.version, share.pad) for share in shares]
@@ -207,9 +223,7 @@ def opened_release(user: BareUser, signed: SignedManifest, secret: bytes) -> Noi
         user.client.release_chunk(study, index, suite.chunk_bytes(index))
         for index in range(suite.chunk_count)
     ]
-    return flat_scatter(
-        checked_blocks(figures.blocks, suite.open_sum(secret, chunks, cohort)), figures.encoded_features
-    )
+    return checked_blocks(signed.manifest.figures.blocks, suite.open_sum(secret, chunks, cohort))
 
 
 def send(

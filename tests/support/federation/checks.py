@@ -7,11 +7,14 @@ Two kinds of comparison, both against the noise that the manifest promises:
 - the noise as a whole, by its sum of squares, at `LEVEL`: an honest release fails it once in 10⁹ runs.
 """
 
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import isqrt
 
+import numpy as np
 from scipy.stats import chi2
 
+from dpdpca_protocol.layout.blocks import TRIANGLES, BlockName, Values, cut_blocks
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.figures import Figures
@@ -19,6 +22,28 @@ from federation.records import Sums
 
 LEVEL = 1e-9
 TAIL = 13
+
+
+def assert_blocks(blocks: Mapping[BlockName, Values], exact: Sequence[int], figures: Figures) -> None:
+    """The blocks of a flat release are these exact sums, under exactly the noise that the proxy promised.
+
+    Args:
+        blocks: as they were opened, without a draw of the data user's.
+        exact: the plain sums over all owners, in the order of the blocks.
+        figures: of the study.
+    """
+    sums = cut_blocks(figures.blocks, exact)
+    assert list(blocks[BlockName.COUNT]) == list(sums[BlockName.COUNT])
+    energy, length = 0.0, 0
+    for block in figures.blocks[1:]:
+        noise = np.array(blocks[block.name], dtype=float) - np.array(sums[block.name], dtype=float)
+        variances = np.full(block.length, float(figures.block_variance(block.name)))
+        if block.name in TRIANGLES:
+            rows, columns = np.triu_indices((isqrt(8 * block.length + 1) - 1) // 2)
+            variances[rows != columns] /= 2
+        assert np.all(np.abs(noise) <= TAIL * np.sqrt(variances) + 1), block.name
+        energy, length = energy + float((noise**2 / variances).sum()), length + block.length
+    assert chi2.ppf(LEVEL / 2, length) <= energy <= chi2.isf(LEVEL / 2, length)
 
 
 def assert_release(noisy: NoisyScatter, sums: Sums, figures: Figures, owners: int | None = None) -> None:

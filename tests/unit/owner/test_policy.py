@@ -124,6 +124,8 @@ def test_each_line_stops_what_does_not_keep_it(
         strict.check(manifest, owner.public.ed25519)
     assert refusal.value.slug == slug
     assert "--yes" in refusal.value.next_step
+    if slug == "policy-features":
+        assert f"set max_features = {manifest.encoded_features} in your policy" in refusal.value.next_step
     parse_policy("[study]\nmin_owners = 1\n").check(manifest, owner.public.ed25519)
 
 

@@ -288,7 +288,8 @@ def test_plans_and_checks_know_the_features_of_a_list(chain: Chain) -> None:
     written = json.dumps(base).encode()
     assert lint_draft(service, written, "application/json", 500)["encoded_features"] == D
     begun = plan_draft(service, written, "application/json", 5000, begin=True)
-    assert begun
+    assert begun["draft"]["feature_list"] == REFERENCE.to_body()
+    assert "features" not in begun["draft"]
 
 
 def test_more_features_than_a_manifest_contains_are_planned_with_a_list(

@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from proxy_world import ProxyWorld
-from user_world import UserWorld
-from wide_rounds import Floats, deliver, factor_records, terms
+from wide_chains import BASE, RECORDS, ROUNDS, D, N, WideWorld, few_are_many
 
 from dpdpca_protocol.result.components import LOWER_BOUND, VARIANCE
-from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.feature_list import encode_features, reference_to
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.wire.identifiers import Digest
@@ -21,67 +19,16 @@ from dpdpca_user.planning import wide, wide_chain
 from dpdpca_user.planning.draft import tidied_features
 from dpdpca_user.results.wide.choice import Choice, Visibility, choose_release, visibility
 from dpdpca_user.results.wide.sketch import SketchReading
-from dpdpca_user_service.chains import chain_facts, create_chain
+from dpdpca_user_service.chains import chain_facts
 from dpdpca_user_service.drafts import plan_draft
 from dpdpca_user_service.operations import keep_list
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.store.chains import ChainRow, ChainState
 
-D, N = 60, 1500
-BASE: dict[str, Any] = {
-    "title": "What varies together",
-    "purpose": "A test.",
-    "participants": "enrolled",
-    "closing": "when-complete",
-    "min_owners": 2,
-    "sketch": {"rows": 32},
-    "lift": {"columns": 2},
-} | {name: value for name, value in terms(D).items() if name != "clip_norm"}
-RECORDS = factor_records(N, D, (0.3, 0.15), offset=0.002)
-ROUNDS = ["pre-study", "sketch", "lift", "scores"]
-
-
-class WideWorld(UserWorld):
-    """A service with a chain, and owners that join every study as soon as it is open."""
-
-    restarts = False
-    records: Floats
-    delivered: set[str]
-
-    def run_chain(self, records: Floats, draft: dict[str, Any], **options: Any) -> ChainRow:
-        self.records, self.delivered = records, set()
-        encoded = json.dumps(draft).encode()
-        chain = create_chain(self.service, encoded, "application/json", None, **options)["id"]
-        for _ in range(60):
-            self.turn(chain)
-            if (found := self.service.chains.find(chain)).state is not ChainState.RUNNING:
-                return found
-        raise AssertionError("the chain did not end")
-
-    def turn(self, chain: str) -> None:
-        """One turn of everybody."""
-        if self.restarts:
-            self.reopen()
-        self.driver.advance_chain(self.service.chains.find(chain))
-        for row in self.service.store.unfinished():
-            self.driver.advance(row)
-            now = self.row(row.id)
-            if now.stage is Stage.OPEN and now.id not in self.delivered:
-                self.delivered.add(now.id)
-                deliver(self.opened(now), self.records, self.components)
-
-    @property
-    def components(self) -> Floats | None:
-        """What the owners got of the lift."""
-        lifts = [row for row in self.service.store.modelled() if row.release == ReleaseKind.LIFT]
-        if not lifts or lifts[0].stage is not Stage.PUBLISHED:
-            return None
-        return self.service.model_of(lifts[0].id).components.vectors
-
 
 @pytest.fixture
 def user(world: ProxyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WideWorld]:
-    monkeypatch.setattr(wide, "FULL_UP_TO", D - 1)
+    few_are_many(monkeypatch)
     made = WideWorld(world, tmp_path / "user")
     yield made
     made.service.close()
@@ -94,7 +41,7 @@ def kinds(chain: ChainRow) -> list[str]:
 
 @pytest.fixture
 def only_lifts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wide_chain, "COMPARED_UP_TO", D - 1)
+    few_are_many(monkeypatch, only_lifts=True)
 
 
 def test_a_chain_for_many_features_ends_with_scores(user: WideWorld, only_lifts: None) -> None:
@@ -122,6 +69,10 @@ def test_a_chain_for_many_features_ends_with_scores(user: WideWorld, only_lifts:
     # The lift is published, because the owners need it; nothing in a manifest comes from it.
     assert user.row(chain.rounds[-2].row).stage is Stage.PUBLISHED
     assert not model.has_second_noise
+    kept = model.provenance.rounds
+    assert [(each.release, each.records) for each in kept] == [
+        (each.release, N) for each in chain.rounds[:-1]
+    ]
 
 
 @pytest.mark.nightly

@@ -25,6 +25,8 @@ from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_user.planning.prestudy import PreStudyResult
 from dpdpca_user.planning.wide_chain import PublishedLift, scores_round
 from dpdpca_user.results.model import Model, Provenance
+from dpdpca_user.results.report import render_report
+from dpdpca_user.results.wide.notes import RoundCount
 from dpdpca_user.results.wide.rule import scores_norm
 from dpdpca_user_service import work
 from dpdpca_user_service.work import EarlierRounds, FittedModel, open_pre_study, open_wide
@@ -107,6 +109,27 @@ def test_a_lift_and_scores_have_a_second_draw_only_in_clear(make_manifest: MakeM
     sealed, again, clear = (opened(of_scores, before, in_clear) for in_clear in (False, False, True))
     assert sealed.components == again.components
     assert sealed.components != clear.components
+
+
+@pytest.mark.parametrize(
+    ("before", "warns"), [(44, False), (45, True), (37, False), (36, True), (None, False)]
+)
+def test_rounds_with_other_records_are_pointed_out(
+    make_manifest: MakeManifest, seen: bytes, before: int | None, warns: bool
+) -> None:
+    """The lift here has 40 records, or some number near it: what counts is whether they differ by 10 %."""
+    manifest = lift(make_manifest, **TERMS)
+    fitted = opened(manifest, EarlierRounds(seen, None), False)
+    components = replace(parse_components(fitted.components, manifest.study_id), count=40)
+    rounds = () if before is None else (RoundCount("pre-study", 40), RoundCount("sketch", before))
+    trail = Provenance("aa" * 32, "bb" * 32, "cc" * 32, (), (), {}, rounds=rounds)
+    model = Model(manifest.study_id, manifest, components, trail, False, fitted.reliability)
+    assert Model.from_bytes(model.to_bytes()).provenance == trail
+    said = [line for line in model.facts()["notes"] if line.startswith("The rounds of this chain")]
+    assert len(said) == warns
+    for line in said:
+        assert f"the sketch has {before}" in line
+        assert line in render_report([model], "today")
 
 
 def test_numbers_that_no_records_give_are_refused(make_manifest: MakeManifest, seen: bytes) -> None:
