@@ -57,7 +57,7 @@ def test_rivals_find_the_populations_too() -> None:
     people = three_populations()
     manifest = complete(people.draft("3", release="joint", clip_norm=6))
     assert by_power(people, manifest) > 0.5
-    assert by_matrix(people, "3", 6) > 0.5
+    assert by_matrix(people, manifest) > 0.5
 
 
 @cache

@@ -40,8 +40,16 @@ from dpdpca_user.results.wide.choice import Budget, full_share
 
 EPSILONS = ("0.3", "1", "3")
 _OWNERS = 3
-_STEPS, _COLUMNS = (1, 2, 4), (2, 4, 10)
+_STEPS, _COLUMNS = (1, 2, 4, 8), (2, 4, 10)
 _MATRIX_SITES = 1_000
+_OF_ALL_SITES = {
+    "release": "sketch",
+    "of": "records",
+    "rho_share": "0.2",
+    "sketch": {"rows": 16, "seed": "00" * 32},
+}
+"""A release that may have any number of sites: rivals take the whole ρ of its chain, and its clipped records."""
+_SHARE = "share of the best ten components' variance"
 
 
 class Repeated(Unencrypted):
@@ -99,6 +107,12 @@ class People:
         """What these directions hold of the variance of the best k, both about the mean."""
         held = (self.centred @ vectors[:k].T.astype(np.float32)).astype(np.float64)
         return float((held**2).sum() / self.eigenvalues[:k].sum())
+
+    @cached_property
+    def usual_norm(self) -> float:
+        """The median norm of records about 2p, as a rival would choose it who knows it."""
+        squares = ((self.dosages - self.centres) ** 2).sum(axis=1)
+        return float(np.sqrt(np.median(squares)).round(3))
 
     def owners(self) -> list[dict[str, Column]]:
         parts = np.array_split(self.dosages.astype(np.float64), _OWNERS)
@@ -161,11 +175,9 @@ def by_power(people: People, manifest: Manifest) -> float:
     )
 
 
-def by_matrix(people: People, epsilon: str, clip_norm: float) -> float:
+def by_matrix(people: People, manifest: Manifest) -> float:
     """The share of a joint study of these sites that spends the whole budget."""
-    terms = people.draft(epsilon, release="joint", clip_norm=clip_norm)
-    manifest, cipher = complete(terms), Repeated(people.times)
-    noisy = play_round(manifest, people.owners(), OS_RANDOMNESS, cipher=cipher)
+    noisy = play_round(manifest, people.owners(), OS_RANDOMNESS, cipher=Repeated(people.times))
     assert isinstance(noisy, NoisyScatter)
     return people.share(fit_components(noisy, manifest.figures, EncodedSpace.of(manifest)).vectors)
 
@@ -178,37 +190,36 @@ def matrix_by_formula(people: People, manifest: Manifest) -> float:
     return full_share(shares, Budget(d, people.records, False, rho, rho)) / float(shares.sum())
 
 
-def lines(people: People, epsilons: Sequence[str], seeds: int) -> Iterator[str]:
-    """The rows of two tables: all sites, and a thousand of them."""
-    d = people.dosages.shape[1]
-    yield f"{people.records:,} records, {d:,} sites: share of the best ten components' variance"
+def chain_lines(people: People, epsilons: Sequence[str], seeds: int) -> Iterator[str]:
+    """The rows of a table about all sites."""
+    yield f"{people.records:,} records, {people.dosages.shape[1]:,} sites: {_SHARE}"
     yield "| ε | sketch and lift | noisy power iterations | a full matrix, by formula |"
     yield "|---|---|---|---|"
-    norms = {}
     for epsilon in epsilons:
-        found, last = [], None
-        for _ in range(seeds):
-            try:
-                last = chain(people, epsilon)
-                found.append(f"{people.share(last.components.vectors):.2f}")
-            except ConflictError as error:
-                found.append(error.slug)
-        if last is None:
-            yield f"| {epsilon} | {', '.join(found)} | – | – |"
-            continue
-        norms[epsilon] = float(last.main.clip_norm)
-        formula = matrix_by_formula(people, last.main)
-        yield f"| {epsilon} | {', '.join(found)} | {by_power(people, last.main):.2f} | {formula:.2f} |"
-    fewer = People(np.ascontiguousarray(people.dosages[:, :: -(-d // _MATRIX_SITES)]), people.times)
-    kept = fewer.dosages.shape[1]
-    yield f"{people.records:,} records, {kept:,} of these sites: share of their best ten components' variance"
+        found = [_captured(people, epsilon) for _ in range(seeds)]
+        manifest = complete(people.draft(epsilon, clip_norm=people.usual_norm, **_OF_ALL_SITES))
+        power, formula = by_power(people, manifest), matrix_by_formula(people, manifest)
+        yield f"| {epsilon} | {', '.join(found)} | {power:.2f} | {formula:.2f} |"
+
+
+def matrix_lines(people: People, epsilons: Sequence[str]) -> Iterator[str]:
+    """The rows of a table about so few of the sites that a full matrix fits."""
+    every = -(-people.dosages.shape[1] // _MATRIX_SITES)
+    fewer = People(np.ascontiguousarray(people.dosages[:, ::every]), people.times)
+    yield f"{fewer.records:,} records, {fewer.dosages.shape[1]:,} of these sites: {_SHARE}"
     yield "| ε | a full matrix | noisy power iterations |"
     yield "|---|---|---|"
-    for epsilon, norm in norms.items():
-        fitting = round(norm * (kept / d) ** 0.5, 3)
-        manifest = complete(fewer.draft(epsilon, release="joint", clip_norm=fitting))
-        matrix = by_matrix(fewer, epsilon, fitting)
-        yield f"| {epsilon} | {matrix:.2f} | {by_power(fewer, manifest):.2f} |"
+    for epsilon in epsilons:
+        manifest = complete(fewer.draft(epsilon, release="joint", clip_norm=fewer.usual_norm))
+        matrix, power = by_matrix(fewer, manifest), by_power(fewer, manifest)
+        yield f"| {epsilon} | {matrix:.2f} | {power:.2f} |"
+
+
+def _captured(people: People, epsilon: str) -> str:
+    try:
+        return f"{people.share(chain(people, epsilon).components.vectors):.2f}"
+    except ConflictError as error:
+        return error.slug
 
 
 def main() -> None:
@@ -220,7 +231,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1, help="how many chains for each ε")
     options = parser.parse_args()
     people = People.of_file(options.table, options.every, options.times)
-    for line in lines(people, options.epsilon or EPSILONS, options.seeds):
+    epsilons = options.epsilon or EPSILONS
+    for line in (*matrix_lines(people, epsilons), *chain_lines(people, epsilons, options.seeds)):
         print(line, flush=True)
 
 
