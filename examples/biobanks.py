@@ -3,12 +3,14 @@
 The table is an .npz file with `G` (people, sites), how often each person has ALT (0, 1 or 2); `sites`, their
 names CHROM:POS:REF:ALT; `superpop` and `superpop_names`, from where each person's ancestors came. A fifth of
 the people become the panel, whose frequencies are public: centre a feature at twice its frequency. The others
-are dealt to the biobanks. It needs the extra `genotypes`.
+are dealt to the biobanks. With `--times N`, each person of a biobank stands there N times. That shows what a
+study of more people is like, but repeated people are no new people. With `--every N`, only each N-th site is
+kept: neighbouring sites vary together. It needs the extra `genotypes`.
 
-Run: python examples/biobanks.py thousand_genomes_2504x23770.npz FOLDER
+Run: python examples/biobanks.py thousand_genomes_2504x23770.npz FOLDER [--times N] [--every N]
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +20,10 @@ from pgenlib import PgenWriter
 BIOBANKS = {"north": ".bed", "middle": ".pgen", "south": ".bed"}
 
 
-def main(table: str, folder: str) -> None:
+def main(table: str, folder: str, times: int = 1, every: int = 1) -> None:
     with np.load(table, allow_pickle=False) as data:
-        genotypes, population = data["G"], data["superpop_names"][data["superpop"]]
-        sites = data["sites"].astype(str)
+        genotypes, population = data["G"][:, ::every], data["superpop_names"][data["superpop"]]
+        sites = data["sites"][::every].astype(str)
     order = np.random.default_rng(20261130).permutation(len(genotypes))
     panel, *biobanks = np.split(order, (np.array([2, 5, 8]) * len(order)) // 10)
     frequency = genotypes[panel].mean(axis=0) / 2
@@ -33,7 +35,8 @@ def main(table: str, folder: str) -> None:
     out.mkdir(parents=True, exist_ok=True)
     lines = [f"{site},{p:.4f}\n" for site, p in zip(sites, frequency, strict=True)]
     (out / "panel.csv").write_text("site,frequency\n" + "".join(lines))
-    for (name, ending), people in zip(BIOBANKS.items(), biobanks, strict=True):
+    for (name, ending), members in zip(BIOBANKS.items(), biobanks, strict=True):
+        people = np.tile(members, times)
         write = write_bed if ending == ".bed" else write_pgen
         write(out / f"{name}{ending}", genotypes[np.ix_(people, varies)].astype(np.int8), sites)
         (out / f"{name}-populations.csv").write_text("population\n" + "\n".join(population[people]) + "\n")
@@ -67,4 +70,10 @@ def write_pgen(path: Path, genotypes: np.ndarray, sites: np.ndarray) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("table")
+    parser.add_argument("folder")
+    parser.add_argument("--times", type=int, default=1)
+    parser.add_argument("--every", type=int, default=1)
+    options = parser.parse_args()
+    main(options.table, options.folder, options.times, options.every)

@@ -1,5 +1,6 @@
 """The audit finds nothing against sketch, lift and scores, and something against each planted fault."""
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 import wide_studies as wide
 from present import present
+from reference_data import Seeded
 from study_parties import MakeManifest
 
 from dpdpca_lab.audit.game import audit, audit_manifest
@@ -14,6 +16,8 @@ from dpdpca_lab.audit.neighbours import Neighbours
 from dpdpca_lab.audit.releases import Integers, Totals
 from dpdpca_lab.audit.report import Claim
 from dpdpca_lab.audit.wide import WideRelease, wide_pairs, wide_release
+from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.records import projected_sums, scatter
 from dpdpca_protocol.records.encoding import cut_to_bound
 from dpdpca_protocol.records.projection import projection_of
 from dpdpca_protocol.reference import owner_sums
@@ -103,6 +107,57 @@ def test_numbers_that_are_not_cut_are_found(make_manifest: MakeManifest) -> None
         release, [Neighbours("not cut", False, *longer)], Claim.of(manifest), LEAK_RUNS, alpha=level()
     )
     assert report.failed
+
+
+def test_products_with_the_noise_of_the_lift_are_found(make_manifest: MakeManifest) -> None:
+    """Where records are shorter than their numbers, K < 2B, the products need more noise than the lift."""
+    manifest = wide.lift(make_manifest, clip_norm="0.25", **EPSILON)
+    assert manifest.figures.record_bound == LIFT_BOUND // 4
+
+    class Faulty(WideRelease):
+        def draw_noise(self, runs: int) -> Integers:
+            noise, other = super().draw_noise(runs), super().draw_noise(runs)
+            noise[:, 9:] = other[:, 1:4]
+            return noise
+
+    reports = []
+    for kind in (WideRelease, Faulty):
+        release = kind(manifest.figures, 4, 2)
+        pairs = wide_pairs(release, 9)
+        reports.append(audit(release, pairs, Claim.of(manifest), LEAK_RUNS, alpha=level()))
+    assert reports[0].holds, reports[0].facts()
+    assert not reports[1].holds
+
+
+def cut_before_rounding(rows: np.ndarray, bound: int) -> tuple[np.ndarray, int]:
+    """As if the bound held for rows before they become whole numbers, and nobody looked again."""
+    lengths = np.sqrt((rows.astype(float) ** 2).sum(axis=1, keepdims=True))
+    return np.rint(rows * np.minimum(1, bound**0.5 / lengths)).astype(np.int64), 0
+
+
+def rounded_outwards(bound: int, size: int) -> np.ndarray:
+    """A long row that `cut_before_rounding` makes longer than the bound by as much as it can."""
+    tried = np.array([Seeded(seed).below(2**20) for seed in range(400 * size)]).reshape(-1, size) + 2**20
+    cut, _ = cut_before_rounding(tried, bound)
+    return np.asarray(tried[np.argmax((cut**2).sum(axis=1))])
+
+
+def test_numbers_that_are_cut_before_they_are_rounded_are_found(
+    make_manifest: MakeManifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sums refuse such numbers. Without their check, the audit finds a pair too far apart."""
+    manifest = wide.lift(make_manifest, **EPSILON)
+    honest = wide_release(manifest)
+    long = rounded_outwards(LIFT_BOUND, honest.columns)[None]
+    z = np.zeros((1, honest.d), dtype=np.int64)
+    z[0, 0] = math.isqrt(honest.figures.record_bound)
+    monkeypatch.setattr(projected_sums, "cut_to_bound", cut_before_rounding)
+    with pytest.raises(UsageError, match="exceeds the norm bound"):
+        honest.totals_of(z, long)
+    monkeypatch.setattr(scatter, "obeys_bound", lambda rows, _bound: np.ones(len(rows), dtype=bool))
+    pair = Neighbours("cut", False, honest.totals_of(z, long), honest.totals_of(-z, long))
+    report = audit(honest, [pair], Claim.of(manifest), LEAK_RUNS, alpha=level())
+    assert [check.name for _, check in report.failed] == ["stated noise covers the distance"]
 
 
 def steep(make_manifest: MakeManifest) -> Manifest:

@@ -174,6 +174,36 @@ def test_biobanks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert panel == [f"{name},{p:.4f}" for name, p in zip(names, np.mean(left, axis=0) / 2, strict=True)]
 
 
+def test_biobanks_with_more_people_and_fewer_sites(tmp_path: Path) -> None:
+    genotypes = np.arange(40)[:, None] // 3 ** np.arange(4) % 3
+    np.savez(
+        tmp_path / "table.npz",
+        G=genotypes.astype(np.uint8),
+        sites=np.array([f"{i + 1}:{i + 7}:A:C".encode() for i in range(4)]),
+        superpop=np.zeros(40, dtype=np.uint8),
+        superpop_names=np.array(["EUR"]),
+    )
+    example("biobanks").main(str(tmp_path / "table.npz"), str(tmp_path), 2, 3)
+    assert [line.split(",")[0] for line in (tmp_path / "panel.csv").read_text().split()[1:]] == [
+        "1:7:A:C",
+        "4:10:A:C",
+    ]
+    found = read_biobanks(tmp_path, ["1:7:A:C", "4:10:A:C"])
+    north = found[:24]
+    assert len(found) == 64
+    assert (north[:12] == north[12:]).all()
+    assert len((tmp_path / "south-populations.csv").read_text().split()) == 1 + 16
+
+
+def test_populations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "scores.csv").write_text("component 1,component 2,t2\n1,2,9\n3,4,9\n-1,0,9\n")
+    (tmp_path / "people.csv").write_text("population\nEUR\nEUR\nAFR\n")
+    plot = tmp_path / "plot.svg"
+    example("populations").main(str(plot), str(tmp_path / "scores.csv"), str(tmp_path / "people.csv"))
+    assert "<svg" in plot.read_text(encoding="utf-8")
+    assert printed(capsys) == {"AFR": "1 people, about (-1.0, 0.0)", "EUR": "2 people, about (2.0, 3.0)"}
+
+
 @pytest.mark.nightly
 def test_biobanks_of_the_1000_genomes(tmp_path: Path) -> None:
     data = reference_folder()

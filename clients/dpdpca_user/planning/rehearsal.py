@@ -16,7 +16,7 @@ from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.records.projection import projection_of
 from dpdpca_protocol.reference import Records, run_study
-from dpdpca_protocol.release.ciphers import UNENCRYPTED
+from dpdpca_protocol.release.ciphers import UNENCRYPTED, Cipher
 from dpdpca_protocol.release.release import NoisyScatter, flat_scatter
 from dpdpca_protocol.result.components import Components, EncodedSpace, Floats, fit_components
 from dpdpca_protocol.result.publication import encode_components
@@ -66,6 +66,7 @@ def play_chain(
     randomness: Randomness,
     unknown_scales: bool = False,
     noise: Samplers = EXACT,
+    cipher: Cipher[Any] = UNENCRYPTED,
 ) -> Rehearsal:
     """Rehearse a chain from its first round to its components.
 
@@ -76,6 +77,7 @@ def play_chain(
         randomness: for the pairing and the seed of a sketch; the noise has its own.
         unknown_scales: begin with a study of every feature's scale.
         noise: draws the noise of the studies.
+        cipher: carries the sums of the owners.
     """
     count = sum(len(next(iter(records.values()))) for records in owners)
     played: list[Played] = []
@@ -84,7 +86,7 @@ def play_chain(
     while True:
         manifest = complete(round_draft(base, chosen))
         lift = played[-1].result if played else None
-        released = play_round(manifest, owners, randomness, results, lift, noise)
+        released = play_round(manifest, owners, randomness, results, lift, noise, cipher)
         played.append(Played(chosen, manifest, released))
         if isinstance(released, NoisyScatter):
             space = EncodedSpace.of(manifest)
@@ -108,6 +110,7 @@ def play_round(
     results: Sequence[PreStudyResult] = (),
     lift: object = None,
     noise: Samplers = EXACT,
+    cipher: Cipher[Any] = UNENCRYPTED,
 ) -> PreStudyResult | NoisyScatter | FittedLift:
     """The release of one study of these records, in exact integers.
 
@@ -118,11 +121,12 @@ def play_round(
         results: of the rounds before a lift or scores.
         lift: that the scores follow.
         noise: draws the study's own noise.
+        cipher: carries the sums of the owners.
     """
     figures, count = manifest.figures, len(owners)
     before = lift.components.vectors if isinstance(lift, FittedLift) and manifest.scores else None
     projection = projection_of(manifest, before)
-    released = run_study(manifest, owners, randomness, noise, UNENCRYPTED, projection)
+    released = run_study(manifest, owners, randomness, noise, cipher, projection)
     if isinstance(released, NoisyScatter):
         return released
     if not manifest.release.has_components:

@@ -4,8 +4,11 @@ Each iteration multiplies R by the current frame and adds Gaussian noise. The fr
 noisy products, so ρ adds up over the iterations. The frame is first rounded to the grid 2⁻¹⁶. Then the
 product is an integer matrix, the noise can be the exact discrete Gaussian, and no idealised arithmetic is
 needed.
+
+`noisy_iterations` does the same for tables that are too wide for R, with continuous noise.
 """
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -72,6 +75,36 @@ def power_components(
     return CentralResult(
         "power-method", frame.T.copy(), guarantee, claim, "exact integers", REFERENCE, iterations
     )
+
+
+def noisy_iterations(
+    product: Callable[[Floats], Floats],
+    d: int,
+    record_bound: int,
+    rho: float,
+    k: int,
+    iterations: int,
+    draws: RealDraws | None = None,
+) -> Floats:
+    """k directions of a table that is too wide for R, (k, d) orthonormal rows. Arithmetic is in floats.
+
+    Args:
+        product: R·X for a frame X, (d, k).
+        d: number of columns.
+        record_bound: K.
+        rho: of all iterations together.
+        k: from 1 to d.
+        iterations: L, chosen independently of the data.
+        draws: for tests; by default those of the operating system.
+
+    Guarantee: as `power_components`, but idealised: noise is continuous, and ‖X‖ = 1.
+    """
+    source = RealDraws() if draws is None else draws
+    scale = record_bound * float(np.sqrt(iterations / rho))
+    frame, _ = np.linalg.qr(source.normals(d, k))
+    for _ in range(iterations):
+        frame, _ = np.linalg.qr(product(frame) + scale * source.normals(d, k))
+    return np.ascontiguousarray(frame.T)
 
 
 def exact_product(moment: NDArray[np.int64], frame: NDArray[np.int64]) -> NDArray[np.object_]:

@@ -112,7 +112,7 @@ class Paillier:
         return int(self.secret.decrypt(ciphertext))
 
 
-class _Unencrypted:
+class Unencrypted:
     """No encryption: ciphertexts are the integers themselves."""
 
     __slots__ = ()
@@ -184,5 +184,5 @@ def _cut(values: Sequence[int]) -> list[Integers]:
     return [whole[at.start : at.stop] for at in ranges]
 
 
-UNENCRYPTED: Cipher[int] = _Unencrypted()
+UNENCRYPTED: Cipher[int] = Unencrypted()
 """For studies in one process, where no party needs protection from another."""

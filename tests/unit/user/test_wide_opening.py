@@ -120,7 +120,7 @@ def test_rounds_with_other_records_are_pointed_out(
     """The lift here has 40 records, or some number near it: what counts is whether they differ by 10 %."""
     manifest = lift(make_manifest, **TERMS)
     fitted = opened(manifest, EarlierRounds(seen, None), False)
-    components = replace(parse_components(fitted.components, manifest.study_id), count=40)
+    components = replace(read_components(fitted.components, manifest), count=40)
     rounds = () if before is None else (RoundCount("pre-study", 40), RoundCount("sketch", before))
     trail = Provenance("aa" * 32, "bb" * 32, "cc" * 32, (), (), {}, rounds=rounds)
     model = Model(manifest.study_id, manifest, components, trail, False, fitted.reliability)
