@@ -84,6 +84,7 @@ _CONTENTS = {
     BlockName.OCTAVES: "how many pairs of records have a difference in each range, feature by feature",
     BlockName.CLIPPED: "how many of them the clip norm shortened",
     BlockName.CLIPPED_SQUARES: "the sum of the squared lengths of these before that, with a limit on each",
+    BlockName.GAPS: "how many of their values are missing or replaced, with a limit on each record",
 }
 _ENDS: Final = 3
 """Of a list of features, a sheet shows so many at each end."""

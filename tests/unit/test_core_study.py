@@ -51,10 +51,11 @@ def owner_values(manifest: Manifest, columns: dict[str, Any], randomness: Random
     """The sums of an owner's records, which it reads in batches of two."""
     encoder, sums, batches = RecordEncoder(manifest), new_sums(manifest.figures), []
     for start in range(0, len(columns["a"]), 2):
-        batches.append(
-            encoder.encode({name: column[start : start + 2] for name, column in columns.items()}).z
-        )
-        sums.add(batches[-1])
+        encoded = encoder.encode({name: column[start : start + 2] for name, column in columns.items()})
+        batches.append(encoded.z)
+        sums.add(encoded.z)
+        if isinstance(sums, SecondMoments):
+            sums.add_gaps(encoded.gaps)
     if isinstance(sums, BlockSums) and sums.has_pairs:
         z = np.concatenate(batches)[shuffled(sum(map(len, batches)), KeyStream(randomness.bytes(32)))]
         for y in differences(np.array_split(z, 3)):

@@ -438,8 +438,8 @@ MEMBERS: tuple[Member, ...] = (
     Member(
         "clip_share",
         _CLIP_SHARE,
-        "the fraction of the study's ρ that each of the two numbers about clipping spends, and with `missing` ="
-        " `midpoint` also the number of missing values",
+        "the fraction of the study's ρ that each of the two numbers about clipping spends, and with `missing`"
+        " = `midpoint` also the number of missing values",
         default=Fraction(0),
         in_terms=True,
     ),
