@@ -49,7 +49,7 @@ The others wait with their body in memory.
 """
 
 _LARGE_BODIES_BYTES = COMPONENTS_LIMIT_BYTES
-"""The proxy receives at most this many bytes of components at the same time. Reading them takes four times as
+"""The proxy receives at most this many bytes of components at the same time. Reading them takes five times as
 much memory."""
 
 _STATEMENTS_BYTES = 64 * 1024 * 1024

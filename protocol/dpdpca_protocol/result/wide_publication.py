@@ -6,6 +6,7 @@ sealed. The axes do not travel, because the manifest has them.
 """
 
 import struct
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +83,7 @@ def parse_wide_components(untrusted: bytes, study: StudyId, space: EncodedSpace)
     vectors = _unit_vectors(np.frombuffer(untrusted, "<f4", k * d, _HEAD.size + 8 * reals).reshape(k, d))
     numbers, rest = rest[: len(_NUMBERS) + 1].tolist(), rest[len(_NUMBERS) + 1 :]
     rows, mean = rest[: len(rest) - d * with_mean].reshape(-1, k), rest[len(rest) - d * with_mean :]
-    figures = dict(zip(_PER_COMPONENT, rows, strict=False))
+    figures: dict[str, Any] = dict(zip(_PER_COMPONENT, rows, strict=False))
     singular_values, of_span = rows[len(_PER_COMPONENT)], rows[len(_PER_COMPONENT) + 1]
     if not np.isin(of_span, (0.0, 1.0)).all():
         raise MessageError("malformed", "a mark of the components is neither 0 nor 1")

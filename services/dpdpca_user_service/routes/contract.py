@@ -55,6 +55,7 @@ ASKS: Final = (
     "stale-request",
     "too-many",
     "unknown-key",
+    "unsupported-version",
     "wrong-address",
 )
 """Problems of a signed request to a proxy. The service passes on the proxy's problems."""

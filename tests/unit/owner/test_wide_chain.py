@@ -87,7 +87,7 @@ def test_the_releases_are_those_of_the_reference(chain: WideChain, known_noise: 
         assert done.outliers.spe_limit(0.95) is None
         assert done.outliers.t2_limit(0.95) > 0
         columns = pyarrow.parquet.read_table(out).to_pydict()
-        rows = np.array(list(chain.records[owner].values())).T @ vectors.T
+        rows = np.array(list(chain.records[owner].values())).T @ vectors.T.astype(np.float32)
         np.testing.assert_allclose(columns["t2"], (rows**2).sum(axis=1))
 
 
