@@ -170,7 +170,7 @@ def test_an_ordinary_request_is_as_short_lived_as_ever(folder: Folder) -> None:
     """Neither a carried tag without its end nor an end without the tag lengthens its life."""
     study = folder.study
     request = folder.sign("GET", study.path)
-    for old, new in (('tag="dpdpca-carried"', 'tag="dpdpca"'), ("expires=", "created=")):
+    for old, new in (('tag="dpdpca-carried/', 'tag="dpdpca/'), ("expires=", "created=")):
         changed = stolen(request, "GET", str(request.url))
         changed.headers["signature-input"] = changed.headers["signature-input"].replace(old, new)
         assert folder.send(changed).status_code == 401
