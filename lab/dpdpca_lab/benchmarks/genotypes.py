@@ -48,7 +48,7 @@ _OF_ALL_SITES = {
     "rho_share": "0.2",
     "sketch": {"rows": 16, "seed": "00" * 32},
 }
-"""A release that may have any number of sites: rivals take the whole ρ of its chain, and its clipped records."""
+"""A release that may have any number of sites. Rivals take the whole ρ of its chain, and its cut records."""
 _SHARE = "share of the best ten components' variance"
 
 
