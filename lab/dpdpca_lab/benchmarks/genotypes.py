@@ -42,7 +42,7 @@ EPSILONS = ("0.3", "1", "3")
 _OWNERS = 3
 _STEPS, _COLUMNS = (1, 2, 4, 8), (2, 4, 10)
 _MATRIX_SITES = 1_000
-_OF_ALL_SITES = {
+_OF_ALL_SITES: dict[str, Any] = {
     "release": "sketch",
     "of": "records",
     "rho_share": "0.2",
