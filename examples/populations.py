@@ -1,9 +1,8 @@
 """A plot of people by their first two components, with a colour for each population.
 
-Each biobank makes the scores of its own people with `dpdpca owner transform`. SCORES is that file, and beside
-it stands a CSV file with the column `population`, one row for each person in the same order. Scores are as
-sensitive as the records: a biobank plots its own people, and shows nobody else's. It needs the extra `lab` for
-matplotlib.
+Each biobank makes the scores of its own people with `dpdpca owner transform`. SCORES is that file, and
+POPULATIONS has the column `population`, one row for each person in the same order. Scores are as sensitive as
+the records: a biobank plots its own people, and shows nobody else's. It needs the extra `lab` for matplotlib.
 
 Run: python examples/populations.py PLOT.svg SCORES.csv POPULATIONS.csv [SCORES.csv POPULATIONS.csv …]
 """

@@ -42,13 +42,13 @@ EPSILONS = ("0.3", "1", "3")
 _OWNERS = 3
 _STEPS, _COLUMNS = (1, 2, 4, 8), (2, 4, 10)
 _MATRIX_SITES = 1_000
-_OF_ALL_SITES = {
+_OF_ALL_SITES: dict[str, Any] = {
     "release": "sketch",
     "of": "records",
     "rho_share": "0.2",
     "sketch": {"rows": 16, "seed": "00" * 32},
 }
-"""A release that may have any number of sites: rivals take the whole ρ of its chain, and its clipped records."""
+"""A release that may have any number of sites. Rivals take the whole ρ of its chain, and its cut records."""
 _SHARE = "share of the best ten components' variance"
 
 
