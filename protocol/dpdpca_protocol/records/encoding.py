@@ -395,9 +395,9 @@ def _obeyed(squares: NDArray[np.float64], z: NDArray[np.int64], record_bound: in
         return np.asarray(squares <= record_bound)
     root = math.isqrt(record_bound)
     small: NDArray[np.bool_] = np.all((z >= -root) & (z <= root), axis=1)
-    squares = np.where(small[:, None], z, 0) ** 2
-    low = (squares & 0x7FFFFFFF).sum(axis=1)
-    high = (squares >> 31).sum(axis=1) + (low >> 31)
+    exact = np.where(small[:, None], z, 0) ** 2
+    low = (exact & 0x7FFFFFFF).sum(axis=1)
+    high = (exact >> 31).sum(axis=1) + (low >> 31)
     low &= 0x7FFFFFFF
     bound_high, bound_low = record_bound >> 31, record_bound & 0x7FFFFFFF
     fits: NDArray[np.bool_] = small & ((high < bound_high) | ((high == bound_high) & (low <= bound_low)))
