@@ -62,7 +62,7 @@ OWNERS_SITES, OWNERS_PEOPLE, OWNERS_ROWS = 22_684, 33_387, 656
 QUICK_SIZES, QUICK_PEOPLE = (1_100, 1_300), 2_000
 EPSILON, STRONG_EPSILON = 1, 30
 DELTA = "0.000001"
-SLOPE_SITES, SLOPE_PEOPLE = (5_000, 10_000, 20_000, 50_000, 100_000), 4_000
+SLOPE_SITES, SLOPE_PEOPLE = (5_000, 10_000, 20_000, 50_000, 100_000), 20_000
 HEAD = (
     "| round | values | owner: seconds | CPU seconds | kernels a value | MB sent | peak MiB |"
     " proxy: sums | noise | release | data user: manifest | opening | reading |\n|" + "---|" * 13

@@ -236,16 +236,20 @@ class RecordEncoder:
         if values.ndim != 2 or values.shape[1] != len(self.features) or values.dtype.kind not in "fiub":
             raise UsageError("bad-argument", f"a table needs numbers for {len(self.features)} features")
         lower, upper, origin, unit = self._numbers
-        scaled = np.empty(values.shape)
-        lacks: dict[int, NDArray[np.bool_]] = {}
+        rows: NDArray[Any] = np.empty(values.shape, np.float64 if self._cuts else np.int64)
+        lengths, kept = np.zeros(len(values)), np.ones(len(values), dtype=bool)
         missing, outside = (np.zeros(len(self.features), dtype=np.int64) for _ in range(2))
+        gaps = np.zeros(len(values), dtype=np.int64)
         for place in blocks_of(len(self.features)):
             numbers = _doubles(values[:, place])
             absent = ~np.isfinite(numbers)
-            if absent.any():
+            is_lacking = bool(absent.any())
+            if is_lacking:
                 numbers[absent] = math.nan
-                lacks[place.start] = absent
+                if self._drops:
+                    kept &= ~absent.any(axis=1)
                 missing[place] = np.count_nonzero(absent, axis=0)
+                gaps += np.count_nonzero(absent, axis=1)
             is_outside = (numbers < lower[place]) | (numbers > upper[place])
             if is_outside.any():
                 outside[place] = np.count_nonzero(is_outside, axis=0)
@@ -253,21 +257,21 @@ class RecordEncoder:
             numbers -= origin[place]
             if self._divides:
                 numbers /= unit[place]
-            if place.start in lacks:
+            numbers *= self._grid
+            if is_lacking:
                 numbers[absent] = 0.0
-            scaled[:, place] = numbers
-        kept = np.ones(len(scaled), dtype=bool)
-        if self._drops:
-            for absent in lacks.values():
-                kept &= ~absent.any(axis=1)
-        z, long = self._to_grid(scaled if kept.all() else scaled[kept])
-        if not self._cuts:
-            for start, absent in lacks.items():
-                z[:, start : start + LENGTH_BLOCK][absent[kept]] = ABSENT
-        gaps = np.zeros(len(scaled), dtype=np.int64)
-        for absent in lacks.values():
-            gaps += np.count_nonzero(absent, axis=1)
-        return EncodedTable(z, int(np.count_nonzero(~kept)), missing, outside, long, gaps[kept])
+            if self._cuts:
+                lengths += np.einsum("ij,ij->i", numbers, numbers)
+                rows[:, place] = numbers
+            else:
+                z = np.rint(numbers, out=numbers).astype(np.int64)
+                if is_lacking:
+                    z[absent] = ABSENT
+                rows[:, place] = z
+        if not kept.all():
+            rows, lengths, gaps = rows[kept], lengths[kept], gaps[kept]
+        z, long = self._cut(rows, lengths) if self._cuts else (rows, NONE_LONG)
+        return EncodedTable(z, int(np.count_nonzero(~kept)), missing, outside, long, gaps)
 
     @cached_property
     def _numbers(self) -> tuple[NDArray[np.float64], ...]:
@@ -280,17 +284,16 @@ class RecordEncoder:
     def _divides(self) -> bool:
         return bool((self._numbers[3] != 1).any())
 
-    def _to_grid(self, scaled: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _to_grid(self, scaled: NDArray[np.float64]) -> tuple[Integers, Integers]:
         """Step 3 for (n, d) scaled records, and the squared lengths of the records that it changed."""
-        if not self._cuts:
-            z = np.empty(scaled.shape, dtype=np.int64)
-            for place in blocks_of(scaled.shape[1]):
-                block = scaled[:, place] * self._grid
-                z[:, place] = np.rint(block, out=block)
-            return z, NONE_LONG
         scaled *= self._grid
-        lengths = _squared_lengths(scaled)
-        z, clipped = _shorten(scaled, lengths, self._clip_norm * self._grid, self.record_bound)
+        if not self._cuts:
+            return np.rint(scaled).astype(np.int64), NONE_LONG
+        return self._cut(scaled, _squared_lengths(scaled))
+
+    def _cut(self, rows: NDArray[np.float64], lengths: NDArray[np.float64]) -> tuple[Integers, Integers]:
+        """The same for records in grid units with these squared lengths."""
+        z, clipped = _shorten(rows, lengths, self._clip_norm * self._grid, self.record_bound)
         if self._nonnegative:
             negative = (z < 0).any(axis=1)
             z[negative], clipped = 0, clipped | negative
@@ -399,9 +402,9 @@ def _obeyed(squares: NDArray[np.float64], z: NDArray[np.int64], record_bound: in
         return np.asarray(squares <= record_bound)
     root = math.isqrt(record_bound)
     small: NDArray[np.bool_] = np.all((z >= -root) & (z <= root), axis=1)
-    squares = np.where(small[:, None], z, 0) ** 2
-    low = (squares & 0x7FFFFFFF).sum(axis=1)
-    high = (squares >> 31).sum(axis=1) + (low >> 31)
+    exact = np.where(small[:, None], z, 0) ** 2
+    low = (exact & 0x7FFFFFFF).sum(axis=1)
+    high = (exact >> 31).sum(axis=1) + (low >> 31)
     low &= 0x7FFFFFFF
     bound_high, bound_low = record_bound >> 31, record_bound & 0x7FFFFFFF
     fits: NDArray[np.bool_] = small & ((high < bound_high) | ((high == bound_high) & (low <= bound_low)))
