@@ -285,6 +285,7 @@ def test_a_table_is_encoded_as_its_columns_are(
         batch = encoder.encode_table(table)
         assert (batch.z == plain.z).all()
         assert (batch.long == plain.long).all()
+        assert (batch.gaps == plain.gaps).all()
         told = plain.report
         assert (batch.dropped, len(batch.long)) == (told.dropped, told.clipped)
         assert tuple(batch.missing.tolist()) == told.missing
