@@ -1,7 +1,6 @@
 """The benchmark for many features: its files have the genotypes that it means, and rounds are real."""
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from dpdpca_lab.benchmarks import wide as benchmark
 from dpdpca_owner.records.plink import BedSource
 from dpdpca_protocol.terms.signed_manifest import sign_manifest
 
-SECONDS, BYTES, MEMORY = 15, 5_000_000, 2**30
+BYTES, MEMORY = 5_000_000, 2**30
 
 
 def calls_in(path: Path, people: int) -> NDArray[np.float32]:
@@ -77,7 +76,7 @@ def test_the_benchmark_runs(what: str, tmp_path: Path, capsys: pytest.CaptureFix
 
 @pytest.mark.nightly
 def test_an_owners_rounds_keep_their_limits(tmp_path: Path) -> None:
-    """On two quiet cores. A busy machine makes a round longer, but hardly its CPU time."""
+    """Of bytes and memory; docs/performance.md says how long rounds take."""
     made = genotype_files.made_up(tmp_path, 1, benchmark.OWNERS_PEOPLE, benchmark.OWNERS_SITES)
     chain = benchmark.Chain(made, tmp_path, benchmark.STRONG_EPSILON, benchmark.OWNERS_ROWS)
     found = {each.name: each.owners[0] for each in chain.rounds()}
@@ -85,5 +84,3 @@ def test_an_owners_rounds_keep_their_limits(tmp_path: Path) -> None:
     for name, facts in found.items():
         assert facts["bytes"] < BYTES, name
         assert facts["peak_memory_bytes"] < MEMORY, name
-        if (os.cpu_count() or 1) >= 2:
-            assert min(facts["seconds"], facts["cpu_seconds"]) < SECONDS, name
