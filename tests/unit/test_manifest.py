@@ -253,7 +253,8 @@ def test_a_rule_broken_is_refused(
     [
         ("format", True),
         ("format", 1),
-        ("format", 3),
+        ("format", 2),
+        ("format", 4),
         ("format", "2"),
         ("epsilon", 1),
         ("epsilon", "1.0"),

@@ -88,7 +88,8 @@ def test_nobody_speaks_for_another_key() -> None:
         {"proxy_log": "00"},
         {"proxy_log": None},
         {"format": 1},
-        {"format": 3},
+        {"format": 2},
+        {"format": 4},
         {"format": True},
         {"extra": 1},
     ],
@@ -203,5 +204,5 @@ def test_components_that_are_sent_once_open_for_each_owner_alone() -> None:
         with pytest.raises(CryptographicError, match="cannot be decrypted"):
             wrong.open(keys[0].public.party_id, keys[0].opening_key)
     body = dict(statement.body) | {"body": 7}
-    with pytest.raises(MessageError, match="body must be in hex"):
+    with pytest.raises(MessageError, match="body must be in base64"):
         SealedComponents.parse(replace(statement, body=body))

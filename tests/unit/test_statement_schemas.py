@@ -34,7 +34,7 @@ PUBLIC = KEY.public
 STUDY, DIGEST = StudyId(bytes(range(32))), Digest.of(b"something")
 TIME = "2026-11-28T12:00:00Z"
 MEMBER = CohortMember(PUBLIC.party_id, 2, DIGEST)
-WHEEL = Software("0.2.0", SoftwareKind.WHEEL, f"sha256:{DIGEST.hex()}")
+WHEEL = Software("1.0.0", SoftwareKind.WHEEL, f"sha256:{DIGEST.hex()}")
 
 STATEMENTS: dict[str, tuple[Statement, Callable[[Statement], object]]] = {
     "answer": (CarriedAnswer("0f" * 16, DIGEST, TIME).sign(KEY), CarriedAnswer.parse),

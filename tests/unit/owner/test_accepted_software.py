@@ -21,14 +21,14 @@ from dpdpca_protocol.wire.canonical import canonical_json, read_object
 from dpdpca_protocol.wire.signing import IdentityKey, sign_statement
 
 REVIEWED, UNKNOWN = (f"sha256:{letters * 32}" for letters in ("ab", "cd"))
-WHEEL = Software("0.2.0", SoftwareKind.WHEEL, REVIEWED)
-OTHER = Software("0.2.1", SoftwareKind.WHEEL, UNKNOWN)
+WHEEL = Software("1.0.0", SoftwareKind.WHEEL, REVIEWED)
+OTHER = Software("1.0.1", SoftwareKind.WHEEL, UNKNOWN)
 REFUSED = (
     None,
     OTHER,
-    Software("0.2.0", SoftwareKind.IMAGE, UNKNOWN),
-    Software("0.2.0", SoftwareKind.ALTERED, UNKNOWN),
-    Software("0.2.0", SoftwareKind.EDITABLE),
+    Software("1.0.0", SoftwareKind.IMAGE, UNKNOWN),
+    Software("1.0.0", SoftwareKind.ALTERED, UNKNOWN),
+    Software("1.0.0", SoftwareKind.EDITABLE),
 )
 
 
@@ -140,9 +140,9 @@ def test_sheet_and_review_say_what_the_proxy_runs(make_scene: MakeScene) -> None
     scene.proxy.software = OTHER
     sheet = actions.review(scene.desk, scene.address, None)
     lines = [line for line in sheet.who_can_decrypt() if UNKNOWN in line]
-    assert lines == [f"Relay says that it runs dpdpca 0.2.1 (wheel {UNKNOWN}). Nothing proves that."]
+    assert lines == [f"Relay says that it runs dpdpca 1.0.1 (wheel {UNKNOWN}). Nothing proves that."]
     facts = sheet.to_json()
-    assert facts["proxy"]["software"] == {"kind": "wheel", "version": "0.2.1", "digest": UNKNOWN}
+    assert facts["proxy"]["software"] == {"kind": "wheel", "version": "1.0.1", "digest": UNKNOWN}
     assert [line["slug"] for line in facts["policy"]["lines"] if not line["holds"]] == ["policy-software"]
     assert any(UNKNOWN in warning for warning in sheet.summary().warnings)
 

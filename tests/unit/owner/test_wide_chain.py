@@ -118,6 +118,7 @@ def test_owners_noise_and_pairs_go_through_the_proxy(chain: WideChain) -> None:
     run(chain.open_scores(sketch, lift, digest, "pairs", **terms))
 
 
+@pytest.mark.nightly
 def test_a_follower_takes_part_in_all_rounds(chain: WideChain, known_noise: None, tmp_path: Path) -> None:
     """One approval, with the sketch, covers the lift and the scores. The lift is not the end."""
     sketch = chain.open("sketch")

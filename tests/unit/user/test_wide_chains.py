@@ -98,6 +98,7 @@ def test_a_sketch_that_shows_nothing_ends_the_chain_before_the_lift(
     assert kinds(chain) == ROUNDS[:2]
 
 
+@pytest.mark.nightly
 def test_a_full_matrix_follows_the_sketch_where_it_shows_more(
     user: WideWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
     return call
 
 
+@pytest.mark.nightly
 def test_a_finished_chain_is_planned_again_and_shown(
     run: Run, world: ProxyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
