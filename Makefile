@@ -17,7 +17,7 @@ demo: .venv/demo.stamp ## a whole study between five processes on this machine
 	$(BIN)/dpdpca demo
 
 test: .venv/tests.stamp ## all tests but those of test-system; pip is all they need
-	$(IN_MEMORY) $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 25 -m "not system and not nightly" $(NO_HANG)
+	$(IN_MEMORY) $(BIN)/pytest -n 5 --dist loadfile --no-loadscope-reorder --durations 25 -m "not system and not nightly" $(NO_HANG)
 
 nightly: .venv/dev.stamp ## crashes, simulation and statistics at length, mutants of the core: some three hours on two cores
 	$(IN_MEMORY) $(BIN)/pytest -n 2 -m nightly

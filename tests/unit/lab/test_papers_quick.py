@@ -13,6 +13,8 @@ from dpdpca_lab.papers.commands import run_and_write
 from dpdpca_lab.papers.declared import Experiment, experiments
 from dpdpca_lab.reference_data import reference_folder
 
+pytestmark = pytest.mark.system  # long
+
 
 @pytest.mark.parametrize("experiment", experiments(), ids=lambda experiment: experiment.name)
 def test_an_experiment_has_a_finite_table_and_a_plot(experiment: Experiment, tmp_path: Path) -> None:
