@@ -25,7 +25,7 @@ from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.canonical import canonical_json
 from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE
 from dpdpca_protocol.wire.salts import salted_chunk, unsalted
-from dpdpca_protocol.wire.signing import FORMAT, IdentityKey, sign_statement
+from dpdpca_protocol.wire.signing import LASTING_FORMAT, IdentityKey, sign_statement
 from dpdpca_runtime.http.signature import RequestSigner
 
 SUMS = add_up(patients(20, seed=61))
@@ -234,7 +234,7 @@ def test_owner_refuses_what_was_altered_on_the_way(federation: Federation, tmp_p
 def _card_of(key: IdentityKey, federation: Federation) -> dict[str, Any]:
     return {
         "ed25519": key.public.ed25519.hex(),
-        "format": FORMAT,
+        "format": LASTING_FORMAT,
         "name": "Relay Institute",
         "url": federation.relay_url,
         "kem": key.public.sealing_key.hex(),

@@ -36,7 +36,7 @@ from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_runtime.http import exchange
 from dpdpca_runtime.http.client import ProxyClient
 
-LIMIT = "    client_max_body_size 64m;\n"
+LIMIT = "    client_max_body_size 128m;\n"
 TO_PROXY = "        proxy_pass http://127.0.0.1:8440;\n        # Requests"
 """Of everything but events."""
 
@@ -171,7 +171,7 @@ def test_a_limit_below_a_chunk_is_named(nginx: Nginx, federation: Federation, st
     assert error.slug == "too-large-on-the-way"
     assert f"{len(_sealed(study)):,} bytes" in error.problem
     assert "client_max_body_size" in error.next_step
-    assert "64 MiB" in error.next_step
+    assert "128 MiB" in error.next_step
 
 
 def test_an_owner_reads_which_limit_stopped_its_share(

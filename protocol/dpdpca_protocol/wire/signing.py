@@ -252,6 +252,8 @@ def check_members(
 ) -> None:
     """Raises MessageError unless `body` has these members, a known `format`, and no others but `optional`."""
     if type(stated := body.get("format")) is int and stated not in formats:
+        if stated == FORMAT:
+            raise MessageError("malformed", f"this has format {stated}, but its kind has {max(formats)}")
         raise MessageError("malformed", f"this has format {stated}{both_programs(stated)}", _SAME_VERSION)
     if (
         set(body) - set(optional) != {"format", *names}
