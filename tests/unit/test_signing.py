@@ -2,7 +2,16 @@ import pytest
 
 from dpdpca_protocol.errors import AuthenticationError, DpdpcaError, MessageError
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
-from dpdpca_protocol.wire.signing import IdentityKey, hex_bytes, sign_statement, verify_statement
+from dpdpca_protocol.wire.signing import (
+    FORMAT,
+    LASTING_FORMAT,
+    LASTING_FORMATS,
+    IdentityKey,
+    check_members,
+    hex_bytes,
+    sign_statement,
+    verify_statement,
+)
 
 KEY = IdentityKey.generate()
 OTHER = IdentityKey.generate()
@@ -68,3 +77,8 @@ def test_a_wrong_passphrase_is_said_and_nothing_shown() -> None:
     with pytest.raises(DpdpcaError):
         IdentityKey.from_pem(b"nothing here")
     assert repr(KEY) == "IdentityKey(…)"
+
+
+def test_a_card_with_the_format_of_messages_is_refused_in_words_that_fit() -> None:
+    with pytest.raises(MessageError, match=f"format {FORMAT}, but its kind has {LASTING_FORMAT}"):
+        check_members({"format": FORMAT, "name": "Relay"}, "name", formats=LASTING_FORMATS)
