@@ -153,6 +153,13 @@ def _about_clipping(manifest: Manifest, dry_run: DryRun) -> Iterator[str]:
     what = "pairs of records" if of_pairs else "records"
     count = f"ALL {total:,}" if report.clipped == total else f"{report.clipped:,} of {total:,}"
     norm = f"the clip norm {float(manifest.clip_norm):.4g}"
+    if manifest.rules.is_wide:
+        yield (
+            f"{count} {what} are longer than {norm} and would be shortened. Records with many features are"
+            " often about equally long, and the chain may then shorten nearly all of them a little on"
+            " purpose. If you expected something else, ask the data user before you join."
+        )
+        return
     yield (
         f"{count} {what} are longer than {norm} and would be shortened. The result would then show too"
         " little of how your records vary. The clip norm, the bounds or a centre may be wrong, or your"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import wide_studies
 from owner_scene import MakeScene, OwnerCommands
 from rich.console import Console
 from study_parties import MakeManifest
@@ -169,6 +170,13 @@ def test_many_clipped_records_are_a_warning(
     if words is not None:
         assert words in warnings[0]
         assert "Ask the data user before you join" in warnings[0]
+
+
+def test_many_features_are_a_reason_why_all_records_are_shortened(make_manifest: MakeManifest) -> None:
+    (warning,) = summary(wide_studies.sketch(make_manifest), dry_run_of(40, 40)).warnings
+    assert "ALL 40 records are longer than the clip norm" in warning
+    assert "a little on purpose" in warning
+    assert "may be wrong" not in warning
 
 
 def test_warnings_are_shown_and_decide_nothing(make_scene: MakeScene) -> None:
