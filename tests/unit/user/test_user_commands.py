@@ -1,16 +1,16 @@
 """`dpdpca user …` as people call it: what it prints, what it refuses, and with which exit status."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from proxy_world import ProxyWorld
 from starlette.testclient import TestClient
+from typed_commands import Run, typed_by_user
 from user_world import UserWorld
 
-from dpdpca_cli.main import main
 from dpdpca_protocol.paillier.keys import KeyRules
 from dpdpca_proxy.enrolment import invite
 from dpdpca_runtime.words import fingerprint_words
@@ -20,8 +20,6 @@ from dpdpca_user.commands import study as study_commands
 from dpdpca_user.service_client import ServiceClient, find_url
 from dpdpca_user_service.app import make_app
 from dpdpca_user_service.stages import Stage
-
-Run = Callable[..., tuple[int, str, str]]
 
 DRAFT = """
 title = "A study"
@@ -50,14 +48,7 @@ levels = ["f", "m"]
 def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("DPDPCA_USER_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-
-    def call(*words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(["user", *words])
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
-
-    return call
+    return typed_by_user(capsys)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """`dpdpca user …` on a chain for many features: the next round by hand, and what a result says."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +8,9 @@ import numpy as np
 import pytest
 from proxy_world import ProxyWorld
 from starlette.testclient import TestClient
+from typed_commands import Run, typed_by_user
 from wide_chains import BASE, RECORDS, ROUNDS, D, WideWorld, few_are_many
 
-from dpdpca_cli.main import main
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_user.commands import app as commands
 from dpdpca_user.commands import plan as plan_commands
@@ -20,21 +19,12 @@ from dpdpca_user.planning.rehearsal import play_round
 from dpdpca_user.service_client import ServiceClient
 from dpdpca_user_service.app import make_app
 
-Run = Callable[..., tuple[int, str, str]]
-
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(tmp_path)
     few_are_many(monkeypatch, only_lifts=True)
-
-    def call(*words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(["user", *words])
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
-
-    return call
+    return typed_by_user(capsys)
 
 
 @pytest.mark.nightly

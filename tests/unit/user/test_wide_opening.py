@@ -56,7 +56,7 @@ def test_a_sketch_has_a_second_draw_which_a_repeated_opening_repeats(make_manife
     assert first.sketch is not None
     exact = np.array(cut_blocks(manifest.figures.blocks, sums(manifest))[BlockName.SUM])
     drawn = first.sketch.reading.mean * first.sketch.reading.count - exact
-    scale = float(manifest.figures.mechanism.variance(BlockName.SUM)) ** 0.5  # type: ignore[attr-defined]
+    scale = float(manifest.figures.mechanism.variance(BlockName.SUM)) ** 0.5  # type: ignore[attr-defined]  # only Gaussian
     # 16 draws of the study's own strength: all of them this small has a chance below 10⁻²⁰
     assert np.abs(drawn).max() > 0.05 * scale
     assert np.abs(drawn).max() < 8 * scale
