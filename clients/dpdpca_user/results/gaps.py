@@ -70,7 +70,8 @@ class Gaps:
     def parse(cls, untrusted: Mapping[str, Any]) -> Self:
         """The reverse of `asdict`. Raises KeyError, TypeError or ValueError if it is no such body."""
         share, deviation, present, unsure = (float(untrusted[name]) for name in _NUMBERS)
-        if not (isfinite(share + deviation + unsure) and 0 < present <= 1):
+        deviations = isfinite(deviation + unsure) and min(deviation, unsure) >= 0
+        if not (deviations and 0 <= share <= 1 and _FEWEST_PRESENT <= present <= 1):
             raise ValueError("the shares of missing values are not finite, or out of range")
         return cls(share, deviation, present, unsure, bool(untrusted["may_be_more"]))
 

@@ -48,7 +48,7 @@ FindKey = Callable[[PartyId], bytes | None]
 RememberNonce = Callable[[PartyId, str, datetime], bool]
 """Stores (party, nonce) durably. Returns False if this pair was already stored."""
 
-_TAG = re.compile(r';tag="dpdpca(?:-carried)?(?:/v(\d{1,4}))?"')
+_TAG = re.compile(r';tag="dpdpca(?:-carried)?(?:/v([0-9]{1,4}))?"')
 _UNTAGGED_FORMAT = 2
 """Up to format 2, tags did not name the format."""
 _NONCE = re.compile(rf"[0-9a-f]{{{2 * NONCE_BYTES}}}")

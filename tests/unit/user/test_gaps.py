@@ -158,7 +158,17 @@ def test_a_number_that_no_records_have_is_refused(make_manifest: MakeManifest) -
             check_scatter(_with_gaps(noisy, gaps), figures)
 
 
-@pytest.mark.parametrize("damage", [{"present": 0.0}, {"present": 1.5}, {"share": float("nan")}])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"present": 0.0},
+        {"present": 1e-300},
+        {"present": 1.5},
+        {"share": float("nan")},
+        {"share": 5.0},
+        {"share_deviation": -1.0},
+    ],
+)
 def test_damaged_figures_are_refused(make_manifest: MakeManifest, damage: dict[str, Any]) -> None:
     manifest = make_manifest(**TERMS, release="joint")
     noisy, _ = released(manifest, SHARE)
