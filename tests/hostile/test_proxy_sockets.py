@@ -13,6 +13,8 @@ from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.asgi import limits
 
 SECONDS = 0.6
+IN_TIME = 9.0
+"""Before the limits that the product has itself, which are 10 s or more, however busy this machine is."""
 
 
 @pytest.fixture
@@ -63,25 +65,25 @@ def trickle(link: socket.socket, byte: bytes = b"x") -> float:
 
 def test_a_silent_connection_is_cut_off(hasty: ProxyWorld) -> None:
     with connected(hasty) as link:
-        assert closed_after(link) < 5 * SECONDS
+        assert closed_after(link) < IN_TIME
 
 
 def test_a_trickled_head_is_cut_off(hasty: ProxyWorld) -> None:
     with connected(hasty) as link:
         link.sendall(b"GET /healthz HTTP/1.1\r\nx: ")
-        assert SECONDS / 2 < trickle(link) < 5 * SECONDS
+        assert SECONDS / 2 < trickle(link) < IN_TIME
 
 
 def test_a_trickled_body_is_cut_off(hasty: ProxyWorld) -> None:
     with connected(hasty) as link:
         link.sendall(head(hasty, "content-type: application/json", "content-length: 100"))
-        assert SECONDS / 2 < trickle(link) < 5 * SECONDS
+        assert SECONDS / 2 < trickle(link) < IN_TIME
 
 
 def test_a_body_of_undeclared_length_is_cut_off(hasty: ProxyWorld) -> None:
     with connected(hasty) as link:
         link.sendall(head(hasty, "content-type: application/json", "transfer-encoding: chunked"))
-        assert trickle(link, b"1\r\nx\r\n") < 5 * SECONDS
+        assert trickle(link, b"1\r\nx\r\n") < IN_TIME
 
 
 def test_a_second_request_has_a_deadline_too(hasty: ProxyWorld) -> None:
@@ -89,7 +91,7 @@ def test_a_second_request_has_a_deadline_too(hasty: ProxyWorld) -> None:
         link.sendall(head(hasty, method="GET", path="/healthz"))
         assert b"200 OK" in link.recv(65536)
         link.sendall(b"GET /heal")
-        assert trickle(link) < 5 * SECONDS
+        assert trickle(link) < IN_TIME
 
 
 def test_an_answer_that_nobody_reads_is_cut_off(hasty: ProxyWorld) -> None:
@@ -119,7 +121,7 @@ def test_a_declared_size_beyond_the_limit_is_refused_unread(hasty: ProxyWorld) -
         received = answer(link)
         assert b"413" in received
         assert b"urn:dpdpca:problem:too-large" in received
-        assert time.monotonic() - begin < 5 * SECONDS
+        assert time.monotonic() - begin < IN_TIME
 
 
 def test_an_undeclared_size_beyond_the_limit_is_refused(world: ProxyWorld) -> None:
