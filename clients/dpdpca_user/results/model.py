@@ -6,6 +6,7 @@ file is read without pickle, so a malicious file can do no more than be refused.
 
 import io
 import json
+import shutil
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -17,13 +18,14 @@ import numpy as np
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, MessageError
 from dpdpca_protocol.result.components import Components, EncodedSpace
 from dpdpca_protocol.result.publication import encode_components, read_components
-from dpdpca_protocol.terms.feature_list import encode_features, lists_of, no_lists
+from dpdpca_protocol.terms.feature_list import LIST_LIMIT_BYTES, encode_features, lists_of, no_lists
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements, result_guarantee
 from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.canonical import check_growth
+from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_user.results.correlation import CorrelationComponents, correlation_components
 from dpdpca_user.results.moments import Moments
@@ -31,11 +33,15 @@ from dpdpca_user.results.reliability import CLIPPING_IS_NOT_SEEN, Reliability
 from dpdpca_user.results.wide.notes import RoundCount, no_matrix, notes
 
 MODEL_FORMAT = 1
-_MEMBERS = ("components", "metadata")
 _FEATURE_LIST = "feature_list"
 """The member of a model file with the list of features that the manifest names."""
-_MAX_TEXT_BYTES = 128 * 1024 * 1024
+_MOST_BYTES = {
+    "components": COMPONENTS_LIMIT_BYTES,
+    "metadata": 64 * 1024 * 1024,
+    _FEATURE_LIST: LIST_LIMIT_BYTES,
+}
 _MAX_GROWTH_BYTES = 256 * 1024 * 1024
+_PIECE_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,17 +157,19 @@ class Model:
         """
         try:
             with zipfile.ZipFile(io.BytesIO(untrusted)) as file:
-                texts = {name: _text(file, name) for name in _MEMBERS}
+                stated = _text(file, "metadata")
+                check_growth(stated, _MAX_GROWTH_BYTES)
+                metadata = json.loads(stated.decode())
+                if metadata["format"] != MODEL_FORMAT:
+                    raise MessageError(
+                        "unsupported-version",
+                        f"this version can only read model files of format {MODEL_FORMAT}",
+                    )
                 has_list = f"{_FEATURE_LIST}.npy" in file.namelist()
-                lists = lists_of(_text(file, _FEATURE_LIST)) if has_list else no_lists
-            check_growth(texts["metadata"], _MAX_GROWTH_BYTES)
-            metadata = json.loads(texts["metadata"].decode())
-            if metadata["format"] != MODEL_FORMAT:
-                raise MessageError(
-                    "unsupported-version", f"this version can only read model files of format {MODEL_FORMAT}"
+                manifest = parse_manifest(
+                    metadata["manifest"], lists_of(_text(file, _FEATURE_LIST)) if has_list else no_lists
                 )
-            manifest = parse_manifest(metadata["manifest"], lists)
-            components = read_components(texts["components"], manifest)
+                components = read_components(_text(file, "components"), manifest)
             provenance = Provenance.parse(metadata["provenance"])
             told = metadata.get("reliability")
             reliability = None if told is None else Reliability.parse(told, len(components.space.names))
@@ -464,15 +472,17 @@ def _text_array(text: str) -> "np.ndarray[Any, np.dtype[np.uint8]]":
 
 
 def _text(file: zipfile.ZipFile, name: str) -> bytes:
-    """The text in the array `name`. Unpacking stops at the largest size that a text may have."""
-    stored = file.getinfo(f"{name}.npy")
+    """The text in the array `name`. No more is unpacked than the file declares, and that has a limit."""
+    stored, text = file.getinfo(f"{name}.npy"), io.BytesIO()
     if stored.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError("not compressed as NumPy does it")
+    if stored.file_size > _MOST_BYTES[name]:
+        raise ValueError("larger than a text may be")
     with file.open(stored) as member:
         if np.lib.format.read_magic(member) != (1, 0):
             raise ValueError("not a text array as NumPy writes it")
         shape, _, dtype = np.lib.format.read_array_header_1_0(member)
-        text = member.read(_MAX_TEXT_BYTES + 1)
-    if dtype != np.uint8 or shape != (len(text),) or len(text) > _MAX_TEXT_BYTES:
+        shutil.copyfileobj(member, text, _PIECE_BYTES)
+    if dtype != np.uint8 or shape != (text.tell(),):
         raise ValueError("not a text array")
-    return text
+    return text.getvalue()
