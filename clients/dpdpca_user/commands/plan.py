@@ -113,8 +113,13 @@ def _show_outlooks(
     if as_json:
         typer.echo(json.dumps(seen.facts()))
         return
-    title = f"{records:,} records, {seen.drafted.figures.encoded_features} encoded features, scaled units"
-    show_table(title, ["", *(each.name for each in seen.outlooks)], _rows(seen.outlooks))
+    title = f"{records:,} records, {seen.drafted.figures.encoded_features:,} encoded features"
+    if not seen.outlooks:
+        typer.echo(title)
+        show_notes(seen.advice)
+        return
+    names = ["", *(each.name for each in seen.outlooks)]
+    show_table(f"{title}, scaled units", names, _rows(seen.outlooks))
     show_notes([*seen.advice, _ASSUMED])
 
 

@@ -11,7 +11,7 @@ from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.fields import read_choice
 from dpdpca_user.planning.advice import advice, result_advice, sample_advice
-from dpdpca_user.planning.choice import NextRound
+from dpdpca_user.planning.choice import NextRound, norm_study
 from dpdpca_user.planning.foresight import chain_outlook
 from dpdpca_user.planning.lint import plain_json
 from dpdpca_user.planning.listed import with_list
@@ -19,8 +19,9 @@ from dpdpca_user.planning.placement import placements
 from dpdpca_user.planning.plan import RELEASES, Outlook, as_release, check_enough, close_components, outlook
 from dpdpca_user.planning.prestudy import PreStudyResult
 from dpdpca_user.planning.rounds import begin_chain, check_base, chosen_round, encoded_features, round_draft
+from dpdpca_user.planning.wide import FULL_AT_MOST
 from dpdpca_user.planning.wide_chain import PublishedLift, is_wide_chain, scores_round
-from dpdpca_user.planning.wide_outlook import wide_outlook
+from dpdpca_user.planning.wide_outlook import wide_outlook, wide_share_bytes
 
 Complete = Callable[[Mapping[str, Any]], Manifest]
 """Returns the manifest that a draft would become, or raises the error with which parties would refuse it."""
@@ -34,11 +35,14 @@ def is_of_chain(base: Mapping[str, Any]) -> bool:
 
 
 def planned(base: Mapping[str, Any], complete: Complete) -> Manifest:
-    """The manifest of the draft. If the draft leaves release or clip norm to a chain, the manifest of the
-    chain's joint study."""
+    """The manifest of the draft. If the draft leaves release or clip norm to a chain, the manifest of a joint
+    study, or of the chain's norm study where a matrix of so many features cannot be asked for."""
     if "release" in base and "clip_norm" in base:
         return complete(base)
     if is_of_chain(base):
+        check_base(base)
+        if (d := encoded_features(base)) > FULL_AT_MOST:
+            return complete(round_draft(base, norm_study(d)))
         base = {"missing": "midpoint", **base}  # as in every round of a chain
     release = read_choice(base.get("release", ReleaseKind.JOINT), "release", [*ReleaseKind])
     return complete(as_release(base, ReleaseKind(release)))
@@ -60,15 +64,15 @@ def lint_facts(
     """
     of_chain = is_of_chain(base)
     manifest = planned(base, complete) if of_chain else complete(base)
-    if of_chain:
-        check_base(base)
+    d = manifest.figures.encoded_features
+    is_wide = of_chain and is_wide_chain(base, d)
     said = advice(manifest, records, of_chain=of_chain)
     if sample is not None:
         said += sample_advice(manifest, sample, of_chain=of_chain)
     return {
         "release": None if of_chain else str(manifest.release),
-        "encoded_features": manifest.figures.encoded_features,
-        "share_bytes": manifest.figures.share_bytes,
+        "encoded_features": d,
+        "share_bytes": wide_share_bytes(base, d) if is_wide else manifest.figures.share_bytes,
         "advice": said,
     }
 

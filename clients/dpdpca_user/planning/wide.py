@@ -36,7 +36,7 @@ SKETCH_PART, SCORES_PART = Fraction(1, 5), Fraction(1, 20)
 
 LEAST_ROWS, MOST_ROWS = 128, 1_024
 _ROWS_STEP = 16
-_FEATURES_A_ROW = 4
+FEATURES_A_ROW = 4
 _EDGE = 0.01025
 _FAINT = 0.5
 _MARGIN = 0.02
@@ -129,7 +129,7 @@ def sketch_rows(d: int, noise: SketchNoise) -> int:
     More rows cost owners values, and the sketch its weak components. Fewer rows mix features more.
     """
     wanted = int((_EDGE / noise.edge(1)) ** 2)
-    most = min(MOST_ROWS, d // _FEATURES_A_ROW)
+    most = min(MOST_ROWS, d // FEATURES_A_ROW)
     rows = min(max(wanted, LEAST_ROWS), most)
     return max(rows // _ROWS_STEP * _ROWS_STEP, _ROWS_STEP)
 

@@ -3,11 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dpdpca_protocol.pads.streams import VALUE_BYTES
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_user.planning.prestudy import pre_study_draws
 from dpdpca_user.planning.wide import (
     COMPARED_UP_TO,
+    FEATURES_A_ROW,
+    MOST_ROWS,
     SKETCH_PART,
     SketchNoise,
     check_sketch,
@@ -62,3 +65,12 @@ def wide_outlook(
             ' release = "joint"'
         )
     return said
+
+
+def wide_share_bytes(base: Mapping[str, Any], d: int) -> int:
+    """The most bytes that an owner sends in a round of the chain of `base`, with d encoded features."""
+    wishes = WideWishes.of(base)
+    rows, columns = wishes.rows or min(MOST_ROWS, d // FEATURES_A_ROW), min(wishes.columns, d)
+    sketch = 1 + rows + rows * (rows + 1) // 2
+    lift = 1 + d * columns + columns * (columns + 1) // 2
+    return VALUE_BYTES * max(sketch, lift)

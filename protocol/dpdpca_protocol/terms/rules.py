@@ -49,13 +49,18 @@ def _check_features(manifest: Manifest) -> None:
     is_round = manifest.rules.is_wide or (manifest.rules.names_blocks and manifest.rho_share < 1)
     most = MAX_LISTED_FEATURES if listed and is_round else MAX_ENCODED_FEATURES
     if manifest.encoded_features > most:
-        advice = "name them with feature_list" if is_round and not listed else ""
-        refused(f"the study has more than {most} encoded features", advice)
+        refused(f"the study has more than {most} encoded features", _with_fewer(listed, is_round))
     if manifest.scaling == "common" and any(feature.is_categorical for feature in manifest.features):
         refused(
             "scaling common divides all features by one range, but categorical features have no range",
             "use range",
         )
+
+
+def _with_fewer(listed: bool, is_round: bool) -> str:
+    if not is_round:
+        return "use fewer features, or a chain of a sketch and a lift"
+    return "use fewer features" if listed else "name them with feature_list"
 
 
 def _check_scales(manifest: Manifest) -> None:

@@ -9,6 +9,7 @@ from wide_rounds import terms
 from dpdpca_protocol.errors import MessageError, PolicyError
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_user.commands.parts import lint_draft
 from dpdpca_user.planning.lint import lint_alone
 from dpdpca_user.planning.preview import first_of_chain, forecast, lint_facts
 from dpdpca_user.planning.wide_chain import is_wide_chain
@@ -64,3 +65,23 @@ def test_only_many_features_without_a_named_release_make_such_a_chain() -> None:
     assert is_wide_chain(BASE, 1001)
     assert not is_wide_chain(BASE, 1000)
     assert not is_wide_chain(BASE | {"release": "joint"}, 1001)
+
+
+def test_more_features_than_a_matrix_may_have_are_for_a_chain_alone() -> None:
+    """The most that a share of such a chain can have: 12,000 × 10 products with a lift, or 1,024 rows."""
+    feature = {"lower": 0, "upper": 2}
+    base = BASE | {"features": [feature | {"name": f"s{number}"} for number in range(12_000)]}
+    seen = forecast(base, lint_draft, 50_000)
+    assert not seen.outlooks
+    assert sum("more than 10000 encoded features" in line for line in seen.advice) == 3
+    assert any(line.endswith("asks for a lift") for line in seen.advice)
+
+    facts = lint_facts(base, lint_draft, 50_000)
+    assert (facts["release"], facts["encoded_features"]) == (None, 12_000)
+    assert facts["share_bytes"] == 8 * (1 + 1024 + 1024 * 1025 // 2)
+    few_rows = base | {"sketch": {"rows": 200}, "lift": {"columns": 4}}
+    assert lint_facts(few_rows, lint_draft, None)["share_bytes"] == 8 * (1 + 4 * 12_000 + 10)
+
+    with pytest.raises(PolicyError, match="more than 10000") as refused:
+        lint_facts(base | {"release": "joint", "clip_norm": 50}, lint_draft, None)
+    assert "a chain of a sketch and a lift" in refused.value.next_step
