@@ -6,6 +6,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from dpdpca_protocol.paillier.bases import Comb, derive_base
 from dpdpca_protocol.paillier.cipher import add_plain, raw_encrypt
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import ROOT_COUNT, KeyProof, prove_key
+from dpdpca_protocol.result.components import Components, EncodedSpace, Lifted
+from dpdpca_protocol.result.publication import encode_components
 from dpdpca_protocol.terms.feature_list import encode_features, reference_to
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.manifest import Manifest
@@ -603,6 +606,97 @@ def masks() -> Iterator[dict[str, Any]]:
         }
 
 
+def wide_components() -> Iterator[dict[str, Any]]:
+    """Components of a lift and of scores as bytes, and what no owner accepts in their place."""
+    study = StudyId(hashlib.sha256(b"dpdpca vectors: a lift").digest())
+    features = ["1:10583:A:G", "größe", "blood = {0}"]
+    space = EncodedSpace(tuple(features), np.zeros(3), np.ones(3), False)
+    lift = Components(
+        space=space,
+        count=100_160,
+        vectors=np.array([[0.6, 0.8, 0], [0, 0, -1]]),
+        eigenvalues=np.array([2.5, 1.25]),
+        noise_edges=np.array([0.5, 0.5]),
+        captured=np.array([2.25, 1]),
+        signals=np.array([2.375, 1.125]),
+        overlaps=np.array([0.96875, 0.875]),
+        noise_edge=0.25,
+        noise_scale=0.125,
+        total_variance=7.5,
+        mean=None,
+        lifted=Lifted(
+            trusted_count=1,
+            above_count=2,
+            singular_values=np.array([3.5, 1.75]),
+            deviations=None,
+            of_span=np.array([True, False]),
+            unseen_variance=0.375,
+        ),
+    )
+    assert lift.lifted is not None
+    scores = replace(
+        lift,
+        mean=np.array([0.5, -0.5, 1 / 3]),
+        lifted=replace(lift.lifted, deviations=np.array([0.0625, 0.03125])),
+    )
+
+    def operation(name: str, components: bytes, **members: Any) -> dict[str, Any]:
+        told = {"name": name, "party": ["owner", "user"], "step": "read-components", "study": study.hex()}
+        told |= {"features": features, "components": components.hex()}
+        return told | {"must_succeed": "bug" not in members, **members}
+
+    content = {"a lift": encode_components(study, lift), "scores": encode_components(study, scores)}
+    for (name, encoded), components in zip(content.items(), (lift, scores), strict=True):
+        lifted = components.lifted
+        assert lifted is not None
+        yield operation(
+            name,
+            encoded,
+            count=components.count,
+            trusted=lifted.trusted_count,
+            above=lifted.above_count,
+            numbers=[lift.noise_edge, lift.noise_scale, lift.total_variance, lifted.unseen_variance],
+            rows=[
+                each.tolist()
+                for each in (
+                    *(lift.eigenvalues, lift.noise_edges, lift.captured, lift.signals, lift.overlaps),
+                    *(lifted.singular_values, lifted.of_span.astype(float)),
+                )
+            ],
+            deviations=None if lifted.deviations is None else lifted.deviations.tolist(),
+            mean=None if components.mean is None else components.mean.tolist(),
+            vectors=components.vectors.astype(np.float32).astype(float).tolist(),
+        )
+    good, d, k, first = content["a lift"], 36, 40, 62
+    malformed: dict[str, Any] = {"bug": "NOT_CANONICAL", "error": "malformed"}
+
+    def changed(place: int, put: bytes) -> bytes:
+        return good[:place] + put + good[place + len(put) :]
+
+    for name, encoded, reason in (
+        ("nothing", b"", "cut off"),
+        ("the end is missing", good[:-1], "the length of 2 components"),
+        ("a byte more", good + b"\0", "the length of 2 components"),
+        ("a mean is announced, but missing", changed(k + 5, b"\1"), "the length of 2 components"),
+        ("a mark is 2", changed(k + 4, b"\2"), "must have"),
+        ("no component", changed(k, bytes(4)), "must have"),
+        ("another number of features", changed(d, b"\0\0\0\4"), "must have"),
+        ("another format", changed(0, b"\0\0\0\2"), "not of format 3"),
+        ("fewer above the edge than are shown", changed(k + 10, bytes(4)), "counts"),
+        ("no records", changed(k + 14, bytes(8)), "counts"),
+        ("2⁵³ records", changed(k + 14, (2**53).to_bytes(8, "big")), "counts"),
+        ("a figure that is not a number", changed(first, np.array(np.nan, "<f8").tobytes()), "finite"),
+        ("a figure that is infinite", changed(first, np.array(np.inf, "<f8").tobytes()), "finite"),
+        ("a mark that is neither 0 nor 1", changed(len(good) - 40, np.array(0.5, "<f8").tobytes()), "mark"),
+        ("a vector that is too long", changed(len(good) - 4, np.array(-1.001, "<f4").tobytes()), "length"),
+        ("a vector of zeros", changed(len(good) - 4, bytes(4)), "length"),
+    ):
+        assert encoded != good, name
+        yield operation(name, encoded, reason=reason, **malformed)
+    other = encode_components(StudyId(bytes(32)), lift)
+    yield operation("another study", other, bug="WRONG_STUDY", error="malformed", reason="another study")
+
+
 def document(title: str, operations: Any, **members: Any) -> str:
     content = {"format": 1, "title": title, **members, "operations": list(operations)}
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
@@ -637,6 +731,7 @@ def short_files(first: SecretKey, second: SecretKey) -> dict[Path, str]:
         ),
         FOLDER / "manifests.json": document("terms of studies, kept and broken", manifests(first)),
         FOLDER / "feature_lists.json": document("lists of features", feature_lists()),
+        FOLDER / "wide_components.json": document("components of lifts and scores", wide_components()),
         FOLDER / "masks.json": document("masks between owners", masks()),
         FOLDER / "packings.json": document("slots in plaintexts", packings()),
     }

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import phe
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -23,6 +24,8 @@ from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_
 from dpdpca_protocol.paillier.proof import KeyProof, check_public_key, prove_key
 from dpdpca_protocol.paillier.published_moduli import PUBLISHED_MODULI
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.result.components import EncodedSpace
+from dpdpca_protocol.result.wide_publication import encode_wide_components, parse_wide_components
 from dpdpca_protocol.terms.feature_list import FeatureListRef, encode_features, listed_features
 from dpdpca_protocol.terms.parties import KeyTerms
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
@@ -97,10 +100,31 @@ def run(operation: Operation) -> None:
             reference = FeatureListRef.parse({n: operation[n] for n in ("sha256", "bytes", "count")}, "list")
             content = bytes.fromhex(operation["list"])
             assert encode_features(listed_features(reference, lambda _digest: content)) == content
+        case "read-components":
+            read_components(operation)
         case "blind":
             assert blinded_chunk(operation) == operation["chunk"]
         case other:
             raise AssertionError(other)
+
+
+def read_components(operation: Operation) -> None:
+    """Compares each number with the one that the vector gives."""
+    names, study = operation["features"], StudyId(bytes.fromhex(operation["study"]))
+    d, content = len(names), bytes.fromhex(operation["components"])
+    read = parse_wide_components(content, study, EncodedSpace(tuple(names), np.zeros(d), np.ones(d), False))
+    lifted = read.lifted
+    assert lifted is not None
+    counts = [read.count, lifted.trusted_count, lifted.above_count]
+    assert counts == [operation[name] for name in ("count", "trusted", "above")]
+    numbers = [read.noise_edge, read.noise_scale, read.total_variance, lifted.unseen_variance]
+    assert numbers == operation["numbers"]
+    rows: list[Any] = [read.eigenvalues, read.noise_edges, read.captured, read.signals, read.overlaps]
+    rows += [lifted.singular_values, lifted.of_span]
+    assert [row.tolist() for row in rows] == operation["rows"]
+    for values, name in ((lifted.deviations, "deviations"), (read.mean, "mean"), (read.vectors, "vectors")):
+        assert (None if values is None else values.tolist()) == operation[name]
+    assert encode_wide_components(study, read, lifted) == content
 
 
 def blinded_chunk(operation: Operation) -> str:
