@@ -312,6 +312,7 @@ def show_slope(folder: Path, sizes: Sequence[int], people: int) -> None:
             found.setdefault(each.name, []).append(each.owners[0]["cpu_seconds"])
     print(f"| sites ({people:,} records) | {' | '.join(f'{size:,}' for size in sizes)} | slope |")
     print("|" + "---|" * (len(sizes) + 2))
+    found["all rounds"] = np.sum([*found.values()], axis=0).tolist()
     for name, seconds in found.items():
         slope = np.polyfit(np.log(sizes), np.log(seconds), 1)[0]
         print(f"| {name}: CPU seconds | {' | '.join(f'{each:.2f}' for each in seconds)} | {slope:.2f} |")
