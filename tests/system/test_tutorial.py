@@ -1,4 +1,4 @@
-"""Every block of the tutorial, line by line in one shell.
+"""Every block of the tutorials, line by line in one shell; at night, also of that on genotypes.
 
 What is typed otherwise than printed stands in `otherwise`; whatever the text says to repeat is repeated. A
 block of text is what the line before it shows, except for what the records and the noise decide.
@@ -15,9 +15,12 @@ from federation.world import KEY_BITS
 from terminal import ROOT, Terminal, copy_of_checkout, lend_packages, plain_environment
 
 from dpdpca_cli.federation.processes import free_port
+from dpdpca_lab.reference_data import reference_folder
 
-PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r'^```(\w+)(?: title="([\w.]+)")?\n(.*?)^```', PAGE, re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r'^```(\w+)(?: title="([\w.]+)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
+NOISE_DECIDES = ("dpdpca user result SCORES", "python populations.py")
+"""Lines whose text noise decides, so that it has another shape each time."""
+REPEATED = "dpdpca user study list"
 
 
 @pytest.fixture
@@ -43,40 +46,86 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     terminal.close()
 
 
-def test_every_block_of_the_tutorial_works_as_printed(terminal: Terminal, tmp_path: Path) -> None:
-    folder = tmp_path / "dpdpca-tutorial"
-    terminal.type(f"cd {copy_of_checkout(tmp_path)}")
+def blocks(page: str) -> list[tuple[str, str, str]]:
+    """Language, name of a file or nothing, and content of each block of a page."""
+    return BLOCK.findall((ROOT / "docs" / page).read_text(encoding="utf-8"))
+
+
+def type_page(terminal: Terminal, folder: Path, page: str, awaited: list[tuple[str, str]]) -> dict[str, str]:
+    """What the terminal shows of each line.
+
+    Args:
+        terminal: begins in the checkout.
+        folder: where the page goes on after the installation.
+        page: its name.
+        awaited: for each time that the page says to repeat the list of studies: the pattern of the study that
+            must be in it, and the name by which the page goes on to call its id.
+    """
     shown: dict[str, str] = {}
-    line = ""
-    for language, name, block in BLOCKS:
+    lines: list[str] = []
+    for language, name, block in blocks(page):
         if name:
             (folder / name).write_text(block, encoding="utf-8")
             continue
         if language == "text":
-            assert _pattern(block) in _pattern(shown[line]), f"$ {line}\n{shown[line]}"
+            if not any(line.startswith(NOISE_DECIDES) for line in lines):
+                output = "".join(map(shown.__getitem__, lines))
+                assert _pattern(block) in _pattern(output), f"$ {lines[-1]}\n{output}"
             continue
         assert language == "sh", f"a block that nobody runs: {block}"
-        for line in block.splitlines():
+        lines = block.splitlines()
+        for line in lines:
             shown[line] = terminal.type(line)
-            if line.endswith(" &"):
+            if line.endswith(("serve 2> proxy.log &", "serve 2> user.log &")):
                 _wait_for_answer(terminal, line)
             elif "venv " in line and "-m venv" in line:
                 lend_packages(folder / "venv")
-            elif line == "dpdpca user study list":
-                opened = _again(terminal, line, r"^([0-9a-f]{64})  open")
-                terminal.otherwise["STUDY"] = opened[1]
+            elif line == REPEATED:
+                expected, called = awaited.pop(0)
+                terminal.otherwise[called] = _again(terminal, line, expected)[1]
             elif "owner init" in line:
                 words = re.search(r"^words  (.+)$", shown[line], re.MULTILINE)
                 assert words
                 terminal.otherwise[f"WORDS-OF-{line[-1].upper()}"] = words[1]
             elif line.startswith("dpdpca user study show"):
                 _again(terminal, line, "published")
+    assert not awaited
+    return shown
+
+
+def test_every_block_of_the_tutorial_works_as_printed(terminal: Terminal, tmp_path: Path) -> None:
+    folder = tmp_path / "dpdpca-tutorial"
+    terminal.type(f"cd {copy_of_checkout(tmp_path)}")
+    shown = type_page(terminal, folder, "tutorial.md", [(r"^([0-9a-f]{64})  open", "STUDY")])
     assert "records: 6000" in shown["python use_model.py"]
     assert "components above the noise: " in shown["python use_model.py"]
     assert len((folder / "scores.csv").read_text().splitlines()) == 2001
     report = (folder / "report.html").read_text(encoding="utf-8")
     assert "an unbroken signed chain" in report
     assert "A check failed" not in report
+
+
+@pytest.mark.nightly
+def test_every_block_of_the_tutorial_on_genotypes_works_as_printed(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    reference = reference_folder()
+    if reference is None:
+        pytest.skip("DPDPCA_REFERENCE_DATA names the folder that has the genotypes")
+    folder = tmp_path / "dpdpca-genotypes"
+    terminal.otherwise["TABLE"] = str(reference / "thousand_genomes_2504x23770.npz")
+    terminal.type(f"cd {copy_of_checkout(tmp_path)}")
+    awaited = [
+        (r"^([0-9a-f]{64})  open", "STUDY"),
+        (r"^([0-9a-f]{64})  published +scores", "SCORES"),
+    ]
+    shown = type_page(terminal, folder, "tutorial-genotypes.md", awaited)
+    captured = re.search(r"capture about (\d+)%", shown["dpdpca user result SCORES --out model.npz"])
+    assert captured
+    assert int(captured[1]) >= 75
+    groups = next(text for line, text in shown.items() if line.startswith("python populations.py"))
+    assert re.findall(r"^(\w+): \d+ people", groups, re.MULTILINE) == ["AFR", "AMR", "EAS", "EUR", "SAS"]
+    assert (folder / "populations.png").read_bytes().startswith(b"\x89PNG")
 
 
 def _pattern(text: str) -> str:
@@ -87,7 +136,7 @@ def _pattern(text: str) -> str:
 
 def _again(terminal: Terminal, line: str, expected: str) -> re.Match[str]:
     """The line, typed until it shows what the text says."""
-    found = wait_for(lambda: re.search(expected, terminal.type(line), re.MULTILINE), expected, 120, 1)
+    found = wait_for(lambda: re.search(expected, terminal.type(line), re.MULTILINE), expected, 900, 1)
     assert isinstance(found, re.Match)
     return found
 
