@@ -27,10 +27,13 @@ class Terminal:
         folder: where it begins; also the home of whoever types.
         environment: the variables of the shell.
         otherwise: what is typed otherwise than printed, in this order.
+
+    `line_seconds` is how long a line may take.
     """
 
     def __init__(self, folder: Path, environment: Mapping[str, str], otherwise: Mapping[str, str]) -> None:
         self.otherwise = dict(otherwise)
+        self.line_seconds = _LINE_SECONDS
         self._ours, theirs = pty.openpty()
         self._shell = subprocess.Popen(
             ["bash", "--norc", "--noprofile", "--noediting", "-i"],
@@ -68,7 +71,7 @@ class Terminal:
 
     def _read(self, line: str) -> tuple[str, int]:
         """What is shown until the next prompt, and its status."""
-        answered, deadline = 0, time.monotonic() + _LINE_SECONDS
+        answered, deadline = 0, time.monotonic() + self.line_seconds
         with self._more:
             while (prompt := _PROMPT.search(self._shown)) is None:
                 if self._shown.count(_QUESTION) > answered:

@@ -113,6 +113,7 @@ def test_every_block_of_the_tutorial_on_genotypes_works_as_printed(
     if reference is None:
         pytest.skip("DPDPCA_REFERENCE_DATA names the folder that has the genotypes")
     folder = tmp_path / "dpdpca-genotypes"
+    terminal.line_seconds = 1800.0  # the comparison with other methods
     terminal.otherwise["TABLE"] = str(reference / "thousand_genomes_2504x23770.npz")
     terminal.type(f"cd {copy_of_checkout(tmp_path)}")
     awaited = [
