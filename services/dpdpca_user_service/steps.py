@@ -90,7 +90,7 @@ Rows must stay small, because they are read often, and many at a time.
 _MOST_DECLINES_TOLD = 200
 """Up to this many declines, a study's row stores what their owners say."""
 
-_OWNER_BYTES, _DIGEST_BYTES = 4608, 80
+_OWNER_BYTES, _DIGEST_BYTES = 7168, 80
 """The bytes in a release for each owner, and for each chunk of its share."""
 
 _TOO_LATE = frozenset({"noise-already-drawn", "study-closed", "wrong-state"})

@@ -42,6 +42,7 @@ CALLED_FROM_OUTSIDE = {
     "dpdpca_lab.mechanisms.visibility:*": "thresholds of the literature",
     "dpdpca_lab.papers.tables:from_csv": "the page on the papers is written from the results",
     "dpdpca_lab.scale.model:*": "docs/scale.md is written from the model",
+    "dpdpca_lab.scale.walls:*": "docs/scale.md is written from the model",
     "dpdpca_lab.pipelines.*:*": "pipelines of the literature",
     # By name
     "dpdpca_owner.page.studies:StudyCard.*": "the page's templates show it",

@@ -29,13 +29,16 @@ def scale(
             "bad-option", f"the folder {save.absolute().parent} does not exist", "choose another --save"
         )
     typer.echo("Measuring unit costs", err=True)
-    checked = check(measure(), owners, lambda count: typer.echo(f"Simulating {count:,} owners", err=True))
+    checked = check(
+        measure(),
+        owners,
+        lambda study: typer.echo(f"Simulating {study.owners:,} owners: {study.kind}", err=True),
+    )
     for name, value in asdict(checked.units).items():
         typer.echo(f"{name:<24} {value:.4g}")
     for row in checked.rows:
-        typer.echo(f"\n{'owners':<24} {row['owners']:,}")
-        for name in ("owner_seconds", "proxy_seconds", "user_seconds", "owner_bytes", "user_bytes"):
-            ratio = row[name] / row[f"predicted_{name}"]
-            typer.echo(f"{name:<24} {row[name]:.4g}, {ratio:.2f} of the prediction")
+        typer.echo(f"\n{row.kind:<24} {row.owners:,} owners")
+        for name, ratio in row.ratios(checked.units).items():
+            typer.echo(f"{name:<24} {getattr(row, name):.4g}, {ratio:.2f} of the prediction")
     if save is not None:
         write_shared(save, checked.to_json().encode())

@@ -1,7 +1,8 @@
-"""A whole joint study under pads in one process, with as many owners as asked for.
+"""A whole study under pads in one process, with as many owners as asked for.
 
-Every owner makes a real share, with keys, signature and seal of its own. The proxy opens, checks, stores and
-adds each share, and the data user opens the sum. Only HTTP, the database and the disk are missing, and the
+Every owner makes a real share, with keys, signature and seal of its own. Its proxy opens, checks, stores and
+adds each share. Regional proxies pass on their sums to one that adds them. The data user opens the sum of
+all. Only HTTP, the database and the disk are missing, and the
 noise, whose cost does not depend on the number of owners. The opened sum is compared with the exact one.
 """
 
@@ -12,11 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdpca_protocol.errors import CryptographicError
+from dpdpca_protocol.messages.log import LogEntry
 from dpdpca_protocol.messages.share import CohortMember, Receipt, ShareStatement
 from dpdpca_protocol.messages.transcript import FIRST, Event
 from dpdpca_protocol.pads.keys import PadsSecret
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.suite import CohortShare, PadsSuite
+from dpdpca_protocol.wire.canonical import canonical_json
+from dpdpca_protocol.wire.fields import read_time
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.kem import KemKey
 from dpdpca_protocol.wire.salts import unsalted
@@ -26,7 +30,7 @@ from dpdpca_protocol.wire.signing import IdentityKey, verify_statement
 _STUDY = StudyId.of(b"simulated")
 _NOW = "2026-01-01T00:00:00Z"
 _CONTEXT = b"chunk"
-_PROXY_LOG = Digest.of(b"log")
+_LOG = Digest.of(b"log")
 _GROUP = 32
 """Shares that the proxy adds at once."""
 _DISTINCT_IDENTITIES = 64
@@ -72,8 +76,8 @@ class Simulated:
     user: Spent
 
 
-def simulate(owners: int, values: int) -> Simulated:
-    """Run a study of `owners` shares of `values` values each.
+def simulate(owners: int, values: int, regions: int = 1) -> Simulated:
+    """Run a study of `owners` shares of `values` values each, which they send to `regions` proxies in turn.
 
     Raises:
         CryptographicError: the opened sum is not the sum of the owners' values.
@@ -81,9 +85,8 @@ def simulate(owners: int, values: int) -> Simulated:
     secret, kem = PadsSecret.generate(OS_RANDOMNESS), KemKey.generate()
     suite = PadsSuite(secret.public, _STUDY, values)
     identities = [IdentityKey.generate() for _ in range(min(owners, _DISTINCT_IDENTITIES))]
-    of_proxy = IdentityKey.generate()
-    proxy = _Proxy(suite, kem, of_proxy)
-    owner, user = Spent(), Spent()
+    owner, of_proxies, user = Spent(), Spent(), Spent()
+    proxies = [_Proxy(suite, kem, IdentityKey.generate(), of_proxies) for _ in range(regions)]
     exact = np.zeros(values, dtype=np.int64)
     cohort: list[CohortShare] = []
     for number in range(owners):
@@ -93,21 +96,22 @@ def simulate(owners: int, values: int) -> Simulated:
         with owner:
             sealed, statement = _share(suite, kem.public, identity, party, mine)
         owner.bytes += sum(map(len, sealed)) + len(statement)
-        with proxy.spent:
-            event = proxy.take(sealed, statement, party)
+        with of_proxies:
+            event, entry = proxies[number % regions].take(sealed, statement, party)
         with user:
             verify_statement("event", event)
             signed = ShareStatement.parse(verify_statement("share", statement))
             cohort.append(CohortShare(party, signed.version, signed.pad))
-        user.bytes += len(statement) + len(event)
-    with proxy.spent:
-        chunks = proxy.sums()
+        user.bytes += len(statement) + len(event) + len(entry)
+    with of_proxies:
+        sums = [proxy.sums() for proxy in proxies]
+        chunks = [suite.add(list(of_regions)) for of_regions in zip(*sums, strict=True)]
     with user:
         opened = suite.open_sum(secret.to_bytes(), chunks, cohort)
     user.bytes += sum(map(len, chunks))
     if not np.array_equal(np.asarray(opened, dtype=np.int64), exact):
         raise CryptographicError("wrong-sum", "the opened sum is not the sum of the owners' values")
-    return Simulated(owners, values, owner, proxy.spent, user)
+    return Simulated(owners, values, owner, of_proxies, user)
 
 
 def _share(
@@ -123,7 +127,7 @@ def _share(
         sealed.append(seal(chunk, kem, chunk_info(_STUDY, party, 1, index)))
     public = identity.public
     statement = ShareStatement(
-        _STUDY, public.ed25519, 1, tuple(digests), public.sealing_key, _PROXY_LOG, pad=begun.pad
+        _STUDY, public.ed25519, 1, tuple(digests), public.sealing_key, _LOG, log=_LOG, pad=begun.pad
     )
     return sealed, statement.sign(identity).encoded
 
@@ -131,15 +135,15 @@ def _share(
 class _Proxy:
     """What the proxy does with a share, from the request's body to the sum."""
 
-    def __init__(self, suite: PadsSuite, kem: KemKey, key: IdentityKey) -> None:
-        self.spent = Spent()
+    def __init__(self, suite: PadsSuite, kem: KemKey, key: IdentityKey, spent: Spent) -> None:
+        self.spent = spent
         self._kept: list[list[bytes]] = [[] for _ in range(suite.chunk_count)]
         self._suite, self._kem, self._key = suite, kem, key
         self._data_key = OS_RANDOMNESS.bytes(32)
         self._last, self._index = FIRST, 0
 
-    def take(self, sealed: list[bytes], statement: bytes, party: PartyId) -> bytes:
-        """Check and store a share, and add it. Returns the signed event."""
+    def take(self, sealed: list[bytes], statement: bytes, party: PartyId) -> tuple[bytes, bytes]:
+        """Check and store a share, and add it. Returns the signed event, and its entry in the proxy's log."""
         signed = verify_statement("share", statement)
         claim = ShareStatement.parse(signed)
         self._suite.check_member(claim.pad)
@@ -158,7 +162,8 @@ class _Proxy:
         member = CohortMember(party, 1, signed.digest)
         event = Event(_STUDY, self._index, self._last, _NOW, "receipt", member.to_body()).sign(self._key)
         self._last, self._index = event.digest, self._index + 1
-        return event.encoded
+        entry = LogEntry(self._index, _LOG, read_time(_NOW, "time"), "event", event.digest)
+        return event.encoded, canonical_json(entry.to_body())
 
     def sums(self) -> list[bytes]:
         """The chunks of the sum over all shares."""

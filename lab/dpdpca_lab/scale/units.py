@@ -1,4 +1,4 @@
-"""Measures the unit costs of `Units` on this machine, in about a minute on one core."""
+"""Measures the unit costs of `Units` on this machine, in about two minutes on one core."""
 
 import time
 
@@ -8,13 +8,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from dpdpca_lab.benchmarks.phases import Size, bench_aggregate, bench_decrypt, bench_encrypt
 from dpdpca_lab.scale.model import Units
 from dpdpca_lab.scale.simulation import Spent, simulate
-from dpdpca_lab.scale.uploads import upload
-from dpdpca_protocol.messages.share import CHUNK_OVERHEAD_BYTES
+from dpdpca_lab.scale.uploads import ask, upload
 from dpdpca_protocol.pads.masks import pair_keys
 from dpdpca_protocol.pads.streams import CHUNK_VALUES, apply_pads
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.parties import Participant
-from dpdpca_protocol.wire.canonical import canonical_json
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 
 _FEW, _MANY = 500, 50_000
@@ -26,7 +23,8 @@ _OWNERS = 8
 _UPLOADS = 12
 _NARROW, _WIDE = 10, 617
 """Features of two studies that are sent to a real proxy."""
-_NAME = "Owner 1,000,000"
+_PARTIES, _LISTED, _QUESTIONS = 3_000, 100_000, 50
+"""Parties at a proxy, features of a list, and how often it is asked for them."""
 
 
 def measure() -> Units:
@@ -49,6 +47,7 @@ def measure() -> Units:
         bench(size, None) for bench in (bench_encrypt, bench_aggregate, bench_decrypt)
     )
     pair_share, pair_value = _pairs()
+    answers = ask(_PARTIES, _LISTED, _QUESTIONS)
     return Units(
         owner_share=owner[0],
         owner_value=owner[1],
@@ -60,17 +59,12 @@ def measure() -> Units:
         pair_value=pair_value,
         request=max(0.0, float(request)),
         request_byte=max(0.0, float(request_byte)),
+        answer=answers.short,
+        list_byte=answers.list_byte,
+        file_byte=answers.file_byte,
         encrypt=encrypted.cpu_seconds / count,
         multiply=multiplied.cpu_seconds / (count * _OWNERS),
         decrypt=decrypted.cpu_seconds / count,
-        packed=size.figures.value_count / count,
-        ciphertext_bytes=size.figures.share_bytes / count,
-        share_bytes=few.owner.bytes / few.owners - 8.0 * _FEW - CHUNK_OVERHEAD_BYTES,
-        chunk_bytes=float(CHUNK_OVERHEAD_BYTES),
-        statement_bytes=(few.user.bytes - 8.0 * _FEW) / few.owners,
-        feature_bytes=(large.manifest_bytes - small.manifest_bytes) / (_WIDE - _NARROW),
-        named_bytes=_named(None),
-        blinded_bytes=_named(bytes(32)),
     )
 
 
@@ -94,7 +88,3 @@ def _pairs() -> tuple[float, float]:
     apply_pads(np.zeros(CHUNK_VALUES, dtype="<u8"), pairs, 0)
     end = time.process_time()
     return (agreed - begin) / _PAIRS, (end - agreed) / _PAIRS / CHUNK_VALUES
-
-
-def _named(x25519: bytes | None) -> float:
-    return len(canonical_json(Participant(_NAME, bytes(32), x25519).to_body())) + 1.0

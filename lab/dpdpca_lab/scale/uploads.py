@@ -5,6 +5,8 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -12,16 +14,22 @@ from pathlib import Path
 
 from dpdpca_cli.federation.parties import LocalParty, is_ready
 from dpdpca_cli.federation.processes import ChildProcesses, free_port
+from dpdpca_lab.scale.sizes import sizes
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.messages.share import ShareStatement
 from dpdpca_protocol.messages.study_messages import ProxyCard, StudyMark
 from dpdpca_protocol.pads.keys import PadsSecret
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.terms.feature_list import FeatureListRef, encode_features
+from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.parties import PadsKeyTerms, Party, ProxyParty
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, sign_manifest
-from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.identifiers import Digest, PartyId
 from dpdpca_protocol.wire.sealing import chunk_info, seal
 from dpdpca_protocol.wire.signing import IdentityKey, Statement
+from dpdpca_proxy.proxy import DATABASE_FILE
+from dpdpca_proxy.store.database import ProxyDatabase
+from dpdpca_proxy.store.parties import PartyRow, insert_party
 from dpdpca_runtime.files import private_dir
 from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_user.planning.draft import complete_draft
@@ -38,7 +46,6 @@ class Uploads:
         bytes: of all sealed chunks.
         cpu_seconds: of the proxy's process.
         seconds: on the clock, with one client that waits for each answer.
-        manifest_bytes: of the study's signed manifest.
     """
 
     shares: int
@@ -46,11 +53,71 @@ class Uploads:
     bytes: int
     cpu_seconds: float
     seconds: float
-    manifest_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a proxy's process spends on what it is asked: CPU seconds.
+
+    Attributes:
+        short: for a short answer.
+        list_byte: for each byte of a list that is made for the answer, such as that of the parties.
+        file_byte: for each byte of what is kept as it is sent, such as a list of features.
+    """
+
+    short: float
+    list_byte: float
+    file_byte: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Relay:
+    """A running proxy, and who is enrolled there.
+
+    Attributes:
+        url: its address.
+        process: its id.
+        pinned: its key.
+        user, owners: enrolled keys.
+    """
+
+    url: str
+    process: int
+    pinned: bytes
+    user: IdentityKey
+    owners: list[IdentityKey]
 
 
 def upload(features: int, shares: int) -> Uploads:
     """Start a proxy, and send it `shares` shares of a joint study under pads."""
+    with _running(shares) as relay:
+        return _send(relay, features)
+
+
+def ask(parties: int, features: int, times: int) -> Answers:
+    """Start a proxy, and ask it for lists.
+
+    Args:
+        parties: how many parties are in its database.
+        features: of a list of features.
+        times: how often each thing is asked for.
+    """
+    zero, two = Fraction(0), Fraction(2)
+    listed = encode_features([Feature(f"site {number}", "numeric", zero, two) for number in range(features)])
+    with _running(0, parties) as relay, ProxyClient(relay.url, relay.user, relay.pinned) as client:
+        client.put_feature_list(listed)
+        reference = FeatureListRef(Digest.of(listed), len(listed), features)
+        short, long, file = (
+            _seconds_of(relay.process, question, times)
+            for question in (client.studies, client.parties, lambda: client.feature_list(reference))
+        )
+    size = parties * sizes().party
+    return Answers(short, max(0.0, long - short) / size, max(0.0, file - short) / len(listed))
+
+
+@contextmanager
+def _running(owners: int, parties: int = 0) -> Iterator[_Relay]:
+    """A proxy with a data user, so many owners, and so many further parties that do nothing."""
     with tempfile.TemporaryDirectory(prefix="dpdpca-bench-") as folder:
         port, operator = free_port(), free_port()
         url = f"http://127.0.0.1:{port}"
@@ -58,10 +125,22 @@ def upload(features: int, shares: int) -> Uploads:
         party = LocalParty("proxy", "Relay", private_dir(Path(folder) / "proxy"), settings)
         with ChildProcesses(Path(folder), {}) as processes:
             processes.run("proxy init", party.init(), party.environment)
+            _fill(party.home / DATABASE_FILE, parties)
             server = processes.start("proxy", party.serve(), party.environment, is_server=True)
             processes.wait_until(lambda: is_ready(url), START_SECONDS, server, "was not ready")
-            pinned, keys = enrol_all(processes, party, url, shares)
-            return _send(url, pinned, keys[0], keys[1:], features, server.process.pid)
+            pinned, keys = enrol_all(processes, party, url, owners)
+            yield _Relay(url, server.process.pid, pinned, keys[0], keys[1:])
+
+
+def _fill(database: Path, parties: int) -> None:
+    """Writes parties into a proxy's database, since enrolling thousands takes minutes."""
+    made = ProxyDatabase(database)
+    with made.transaction("fill") as connection:
+        for number in range(parties):
+            key, now = Digest.of(b"party %d" % number), datetime.now(UTC)
+            row = PartyRow(PartyId.of(key), "owner", f"Owner {number:,}", key, None, now)
+            insert_party(connection, row, b"")
+    made.close()
 
 
 def enrol_all(
@@ -89,13 +168,11 @@ class OpenStudy:
         card: of the proxy.
         signed: the manifest.
         head: the end of the proxy's log that shares refer to.
-        manifest_bytes: of the signed manifest.
     """
 
     card: ProxyCard
     signed: SignedManifest
     head: Digest
-    manifest_bytes: int
 
 
 def open_study(url: str, pinned: bytes, user: IdentityKey, owners: int, features: int) -> OpenStudy:
@@ -127,7 +204,7 @@ def open_study(url: str, pinned: bytes, user: IdentityKey, owners: int, features
         mark = client.study(signed.study_id).mark
         assert mark is not None  # the proxy gives one for each open study
         head = StudyMark.verify(mark, signed.study_id, pinned).head
-    return OpenStudy(card, signed, head, len(statement.encoded))
+    return OpenStudy(card, signed, head)
 
 
 def sealed_share(study: OpenStudy, owner: IdentityKey) -> tuple[list[bytes], Statement]:
@@ -156,21 +233,28 @@ def sealed_share(study: OpenStudy, owner: IdentityKey) -> tuple[list[bytes], Sta
     return sealed, claim.sign(owner)
 
 
-def _send(
-    url: str, pinned: bytes, user: IdentityKey, owners: list[IdentityKey], features: int, process: int
-) -> Uploads:
-    study = open_study(url, pinned, user, len(owners), features)
+def _send(relay: _Relay, features: int) -> Uploads:
+    owners = relay.owners
+    study = open_study(relay.url, relay.pinned, relay.user, len(owners), features)
     sent, cpu, clock = 0, 0.0, 0.0
     for owner in owners:
         sealed, claim = sealed_share(study, owner)
-        with ProxyClient(url, owner, pinned) as client:
-            begin, used = time.perf_counter(), _cpu_seconds(process)
+        with ProxyClient(relay.url, owner, relay.pinned) as client:
+            begin, used = time.perf_counter(), _cpu_seconds(relay.process)
             for index, body in enumerate(sealed):
                 client.put_chunk(study.signed.study_id, 1, index, body)
             client.complete_share(study.signed.study_id, claim)
-            cpu, clock = cpu + _cpu_seconds(process) - used, clock + time.perf_counter() - begin
+            cpu, clock = cpu + _cpu_seconds(relay.process) - used, clock + time.perf_counter() - begin
         sent += sum(map(len, sealed))
-    return Uploads(len(owners), study.signed.suite.chunk_count, sent, cpu, clock, study.manifest_bytes)
+    return Uploads(len(owners), study.signed.suite.chunk_count, sent, cpu, clock)
+
+
+def _seconds_of(process: int, question: Callable[[], object], times: int) -> float:
+    """CPU seconds of the proxy for one answer."""
+    used = _cpu_seconds(process)
+    for _ in range(times):
+        question()
+    return (_cpu_seconds(process) - used) / times
 
 
 def _cpu_seconds(process: int) -> float:

@@ -40,7 +40,7 @@ from dpdpca_runtime.http.marks import SeenMarks
 from dpdpca_runtime.http.retry import Patience
 from dpdpca_runtime.http.signature import RequestSigner
 
-_LIST_LIMIT_BYTES = 16 * 1024 * 1024
+LIST_LIMIT_BYTES = 16 * 1024 * 1024
 """The limit for answers that grow with the number of parties, studies or events."""
 _GROWTH_OF_A_RELEASE = 6
 """How many bytes of memory one byte of such an answer takes as Python objects; most of it is digests."""
@@ -148,7 +148,7 @@ class ProxyClient:
     def parties(self, *, with_statements: bool = False) -> tuple[PartyFacts, ...]:
         """The enrolled parties, with the statements of their keys if asked for."""
         query = "statements=true" if with_statements else ""
-        answer = self._exchange.ask(Call("GET", "/v1/parties", query=query, limit_bytes=_LIST_LIMIT_BYTES))
+        answer = self._exchange.ask(Call("GET", "/v1/parties", query=query, limit_bytes=LIST_LIMIT_BYTES))
         return PartyFacts.parse_list(answer)
 
     def rotate(self, statement: Statement) -> PartyId:
@@ -159,12 +159,12 @@ class ProxyClient:
 
     def rotations(self) -> tuple[bytes, ...]:
         """The rotation statements of all parties. The signatures are not verified here."""
-        return self._rotations(Call("GET", "/v1/parties/rotations", limit_bytes=_LIST_LIMIT_BYTES))
+        return self._rotations(Call("GET", "/v1/parties/rotations", limit_bytes=LIST_LIMIT_BYTES))
 
     def proxy_rotations(self) -> tuple[bytes, ...]:
         """The proxy's own rotation statements. The signatures are not verified here."""
         path = "/v1/proxy/rotations"
-        return self._rotations(Call("GET", path, limit_bytes=_LIST_LIMIT_BYTES, is_open=True))
+        return self._rotations(Call("GET", path, limit_bytes=LIST_LIMIT_BYTES, is_open=True))
 
     def _rotations(self, call: Call) -> tuple[bytes, ...]:
         answer = self._exchange.ask(call)
@@ -195,12 +195,12 @@ class ProxyClient:
         return StudyId.parse(read_body(OpenedStudy, answer).study)
 
     def studies(self) -> tuple[StudyFacts, ...]:
-        answer = self._exchange.ask(Call("GET", "/v1/studies", limit_bytes=_LIST_LIMIT_BYTES))
+        answer = self._exchange.ask(Call("GET", "/v1/studies", limit_bytes=LIST_LIMIT_BYTES))
         return StudyFacts.parse_list(answer)
 
     def inbox(self) -> tuple[StudyFacts, ...]:
         """The open studies that name the caller, an owner, or that anybody may join."""
-        answer = self._exchange.ask(Call("GET", "/v1/inbox", limit_bytes=_LIST_LIMIT_BYTES))
+        answer = self._exchange.ask(Call("GET", "/v1/inbox", limit_bytes=LIST_LIMIT_BYTES))
         return StudyFacts.parse_list(answer)
 
     def study(self, study: StudyId) -> StudyFacts:
@@ -211,7 +211,7 @@ class ProxyClient:
                 statements.
         """
         known = self._marks.known(self._pinned()) if self._marks else None
-        answer = self._exchange.ask(Call("GET", _path(study), limit_bytes=_LIST_LIMIT_BYTES))
+        answer = self._exchange.ask(Call("GET", _path(study), limit_bytes=LIST_LIMIT_BYTES))
         facts = StudyFacts.parse(answer)
         if self._marks is not None:
             self._marks.check(self._pinned(), study, facts.state, facts.mark, known)
@@ -224,7 +224,7 @@ class ProxyClient:
     def history(self, study: StudyId) -> History:
         """The signed events of a study, and what the data user signed about its end. The signatures are not
         verified here."""
-        answer = self._exchange.ask(Call("GET", _path(study, "transcript"), limit_bytes=_LIST_LIMIT_BYTES))
+        answer = self._exchange.ask(Call("GET", _path(study, "transcript"), limit_bytes=LIST_LIMIT_BYTES))
         return History.parse(answer)
 
     def transcript(self, study: StudyId) -> tuple[bytes, ...]:
@@ -255,7 +255,7 @@ class ProxyClient:
         self._exchange.send(Call("PUT", path, sealed, CHUNK_MEDIA_TYPE, f"version={version}"))
 
     def share(self, study: StudyId) -> ShareFacts:
-        answer = self._exchange.ask(Call("GET", _path(study, "share"), limit_bytes=_LIST_LIMIT_BYTES))
+        answer = self._exchange.ask(Call("GET", _path(study, "share"), limit_bytes=LIST_LIMIT_BYTES))
         return ShareFacts.parse(answer)
 
     def complete_share(self, study: StudyId, statement: Statement) -> Statement:
