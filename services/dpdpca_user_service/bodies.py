@@ -310,6 +310,10 @@ class ClippingBody(Body):
     low: Vector
     high: Vector
     gaps: GapsBody | None
+    told: list[int] = Field(
+        description="The released integers, with noise: how many rows were clipped, their squared lengths,"
+        " and how many values are missing, if that is told. Empty for older models."
+    )
 
 
 class ReliabilityBody(Body):

@@ -38,6 +38,8 @@ _UNEVEN, _UNEVEN_BEND = 1.0, 2.0
 _UNSURE_TAKEN = 0.2
 """Clipped records with gaps are shortened less, so what is taken off for gaps is known to this part only."""
 _LEAN, _LEAN_UNTIL = 0.1, 4.0
+_SUM_BITS = 128
+"""More than any released integer has."""
 _NUMBERS = ("share", "share_deviation")
 _CORRECTED = ("factor", "factor_deviation", "total_variance", "total_variance_deviation")
 _PER_COMPONENT = ("variances", "deviations", "low", "high")
@@ -59,6 +61,8 @@ class ClippingFigures:
             uneven effect of clipping.
         low, high: (k̂,) 5 % and 95 % points of these variances.
         gaps: how many values are missing; None if the release does not tell.
+        told: the released integers behind these figures, with noise, in the order of `TOLD` and in the units
+            of their study. Those of several studies add up. Empty in older files.
     """
 
     share: float
@@ -72,6 +76,7 @@ class ClippingFigures:
     low: Floats
     high: Floats
     gaps: Gaps | None = None
+    told: tuple[int, ...] = ()
 
     @property
     def is_most(self) -> bool:
@@ -95,6 +100,18 @@ class ClippingFigures:
             rows: what a row is: records, or differences of pairs.
         """
         return " ".join(filter(None, (self._about_clipping(rows), self._about_gaps())))
+
+    def brief(self, rows: str) -> str:
+        """The same in one line, without what follows from it; `rows` as for `sentences`."""
+        said = [f"{self.share:.1%} ± {self.share_deviation:.1%} of the {rows} were clipped"]
+        if self.factor is None:
+            said.append("noise hides by how much that lowered the variances")
+        else:
+            factor = f"{self.factor:.3g} ± {self.factor_deviation:.2g}"
+            said.append(f"before clipping, the total variance was {factor} times as large")
+        if self.gaps is not None:
+            said.append(f"{self.gaps.share:.1%} ± {self.gaps.share_deviation:.1%} of all values are missing")
+        return "; ".join(said)
 
     def _about_gaps(self) -> str:
         gaps = self.gaps
@@ -130,7 +147,8 @@ class ClippingFigures:
         """Plain JSON, from which `parse` reads the same numbers."""
         numbers = {name: getattr(self, name) for name in (*_NUMBERS, *_CORRECTED)}
         gaps = None if self.gaps is None else asdict(self.gaps)
-        return numbers | {name: getattr(self, name).tolist() for name in _PER_COMPONENT} | {"gaps": gaps}
+        arrays = {name: getattr(self, name).tolist() for name in _PER_COMPONENT}
+        return numbers | arrays | {"gaps": gaps, "told": list(self.told)}
 
     @classmethod
     def parse(cls, untrusted: Mapping[str, Any]) -> Self:
@@ -147,8 +165,9 @@ class ClippingFigures:
             variances, deviations, low, high = (
                 np.array(untrusted[name], dtype=np.float64) for name in _PER_COMPONENT
             )
-            told = untrusted.get("gaps")  # absent from older files
-            gaps = None if told is None else Gaps.parse(told)
+            stated = untrusted.get("gaps")  # absent from older files
+            gaps = None if stated is None else Gaps.parse(stated)
+            told = tuple(untrusted.get("told", ()))  # absent from older files
         except (KeyError, TypeError, ValueError) as error:
             raise _malformed() from error
         corrected, arrays = (
@@ -163,7 +182,13 @@ class ClippingFigures:
             raise _malformed()
         if len(shapes) != 1 or len(next(iter(shapes))) != 1:
             raise _malformed()
-        return cls(share, share_deviation, *corrected, *arrays, gaps)
+        if told and (len(told) != (2 if gaps is None else 3) or not all(map(_is_sum, told))):
+            raise _malformed()
+        return cls(share, share_deviation, *corrected, *arrays, gaps, told)
+
+
+def _is_sum(value: Any) -> bool:
+    return type(value) is int and value.bit_length() <= _SUM_BITS
 
 
 def _malformed() -> MessageError:
@@ -191,17 +216,19 @@ def assess_clipping(
     if noisy.clipped is None:
         return None
     count, d = noisy.count, len(components.space.names)
-    rows, squares = noisy.clipped
+    rows, squares = noisy.clipped[0], squared_lengths(noisy.clipped, figures.clip_shift)
     row_noise, square_noise = (sqrt(figures.block_variance(name, owners)) for name in CLIPPING)
-    unit = 1 << figures.clip_shift
-    squares, square_noise = squares * unit + (unit - 1) * rows // 2, square_noise * unit
+    square_noise *= 1 << figures.clip_shift
     share = min(max(rows / count, 0.0), 1.0)
     share_deviation = row_noise / count
     length = _clipped_length_squared(figures, d)
     trace, trace_noise = _trace_about_centre(noisy, figures, owners)
     total, noise = components.total_variance, components.noise_scale * sqrt(d)
     none, gaps = np.zeros(0), Gaps.of(noisy, figures, owners)
-    unknown = ClippingFigures(share, share_deviation, None, None, None, None, none, none, none, none, gaps)
+    told = noisy.clipped if noisy.gaps is None else (*noisy.clipped, noisy.gaps)
+    unknown = ClippingFigures(
+        share, share_deviation, None, None, None, None, none, none, none, none, gaps, told
+    )
     if trace < _SEEN * trace_noise or total < _SEEN * noise:
         return unknown
     measured = (squares - rows * length) / trace, hypot(square_noise, row_noise * length) / trace
@@ -241,7 +268,18 @@ def assess_clipping(
         low=np.maximum(variances - _POINT * deviations, 0.0),
         high=variances + _POINT * deviations,
         gaps=gaps,
+        told=told,
     )
+
+
+def squared_lengths(clipped: tuple[int, int], clip_shift: int) -> int:
+    """Q in grid units², from the numbers n and Q of a release.
+
+    Each of the n lengths was rounded down to a multiple of 2^e, which takes (2^e − 1)/2 away on average.
+    """
+    rows, squares = clipped
+    unit = 1 << clip_shift
+    return squares * unit + (unit - 1) * rows // 2
 
 
 def _whole(

@@ -157,6 +157,12 @@ def test_noise_in_both_numbers_is_part_of_the_deviations(make_manifest: MakeMani
         {"high": [[1.0]]},
         {"variances": "none"},
         {"deviations": [float("inf")] * 4},
+        {"told": [1, 2]},
+        {"told": [1, 2, 3.5]},
+        {"told": [1, True, 3]},
+        {"told": [1, 1 << 200, 3]},
+        {"told": "123"},
+        {"told": None},
     ],
 )
 def test_damaged_figures_are_refused(make_manifest: MakeManifest, damage: dict[str, Any]) -> None:

@@ -120,7 +120,7 @@ def test_without_gaps_nothing_changes(make_manifest: MakeManifest, release: str)
     assert silent is not None
     assert found.present == 1
     assert "No missing values can be told from noise" in found.sentences("records")
-    assert {**found.to_body(), "gaps": None} == silent.to_body()
+    assert {**found.to_body(), "gaps": None, "told": list(noisy.clipped or ())} == silent.to_body()
 
 
 def test_a_number_near_zero_is_noise_and_only_widens(make_manifest: MakeManifest) -> None:
