@@ -68,7 +68,7 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             files, which lack it.
         clipped_share_, clipped_share_deviation_: estimate of the share of records (in a study of pairs, of
             differences) that the clip norm shortened, and the deviation of its noise. None, like the four
-            attributes that follow, if the study does not tell.
+            attributes that follow, if the study, or one of several combined studies, does not tell.
         unclipped_variance_, unclipped_variance_deviation_: the variance before clipping that each component
             above its noise edge captures. Empty if noise hides the total. If the study tells how many values
             are missing, variances and total are as they would be without gaps.
@@ -438,7 +438,8 @@ class FederatedPCA(NoisyPCA):
         """A fitted estimator from the model files of several studies on disjoint records.
 
         The releases are added up, so the terms of the studies must agree. `combination_` is the result, and
-        its `claim` says what it rests on.
+        its `claim` says what it rests on. `reliability_.about_clipping` says what clipping did, and whether
+        that was corrected: it is if every study tells it.
 
         Raises:
             ConflictError: `cannot-combine`, the message names the member that differs.

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -57,5 +58,24 @@ def show_combination(
             for index in range(min(components.component_count, _ROWS))
         ],
     )
-    for line in (found.claim, *written):
+    show_table(
+        "What each study tells",
+        ["study", "records", "clipped", "variance before clipping", "missing values"],
+        [_row(each) for each in facts["by_study"]],
+    )
+    for line in (facts["not_included"], found.claim, *written):
         typer.echo(line)
+
+
+def _row(of: Mapping[str, Any]) -> list[str]:
+    return [
+        of["study"][:16],
+        f"{of['records']:,}",
+        _or_dash(of["clipped_share"], ".1%"),
+        _or_dash(of["factor"], ".3g", "× "),
+        _or_dash(of["missing_share"], ".1%"),
+    ]
+
+
+def _or_dash(value: float | None, form: str, before: str = "") -> str:
+    return "–" if value is None else f"{before}{value:{form}}"

@@ -3,26 +3,33 @@
 Joint releases and releases of pairs are sums over records, so the sums of two studies add up, and so does
 their noise. Each record is in one of the studies, and is protected by the guarantee of this study alone
 (parallel composition). Nobody but the owners can know that their records are disjoint.
+
+What clipping did, and how many values are missing, are sums over records too. The clip norm, the centres and
+the grid are the same in all studies, so these numbers add up once their units are the same. If a study or its
+file lacks them, nothing is corrected, and each study is described by itself.
 """
 
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from dpdpca_protocol.errors import ConflictError, UsageError
+from dpdpca_protocol.layout.blocks import TOLD, BlockName
 from dpdpca_protocol.privacy.mechanisms.interface import NoiseLaw
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import Components, EncodedSpace, fit_components
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.statements import result_guarantee
+from dpdpca_user.results.clipping import ClippingFigures, squared_lengths
 from dpdpca_user.results.model import Model
 from dpdpca_user.results.moments import Moments
-from dpdpca_user.results.reliability import Reliability, assess_release
+from dpdpca_user.results.reliability import Reliability, assess_release, rows_in_words
 
 AGREEING = (
     "release",
@@ -36,6 +43,8 @@ AGREEING = (
 )
 """Members of manifests that must be equal: they define the grid and what is added up."""
 
+_METADATA = ("studies", "records", "trusted_components", "reliability", "not_included", "by_study", "claim")
+
 
 @dataclass(frozen=True, slots=True)
 class SummedFigures(Figures):
@@ -44,10 +53,12 @@ class SummedFigures(Figures):
     Attributes:
         laws: of the noise in each release.
         counted: the most records, or pairs, that all studies together allow.
+        told: the variances of the noise on the numbers about clipping and gaps, in the order of `TOLD`.
     """
 
     laws: tuple[NoiseLaw, ...] = ()
     counted: int = 0
+    told: tuple[Fraction, ...] = ()
 
     @property
     def most_counted(self) -> int:
@@ -60,6 +71,10 @@ class SummedFigures(Figures):
             first = first.plus(law)
         return first
 
+    def block_variance(self, name: BlockName, owners: int | None = None) -> Fraction:
+        """The variance of the noise on the sum of a number about clipping or gaps, whatever `owners` is."""
+        return self.told[TOLD.index(name)]
+
 
 @dataclass(frozen=True, slots=True)
 class Combination:
@@ -67,7 +82,7 @@ class Combination:
 
     Attributes:
         models: of the studies, in the order in which they were given.
-        components, reliability, moments: as for one release. What clipping did is not known.
+        components, reliability, moments: as for one release.
     """
 
     models: tuple[Model, ...]
@@ -89,9 +104,10 @@ class Combination:
         )
 
     def to_bytes(self) -> bytes:
-        """An `.npz` file with plain arrays, for readers that use only NumPy; `metadata` has the claim."""
+        """An `.npz` file with plain arrays, for readers that use only NumPy; `metadata` has the claim, and
+        what clipping did."""
         facts, components = self.facts(), self.components
-        metadata = {name: facts[name] for name in ("studies", "records", "trusted_components", "claim")}
+        metadata = {name: facts[name] for name in _METADATA}
         arrays = {
             "vectors": components.vectors,
             "captured_variance": components.captured,
@@ -124,8 +140,24 @@ class Combination:
             "trusted_components": components.trusted_count,
             "total_variance": components.total_variance,
             "mean": None if components.mean is None else components.mean.tolist(),
+            "reliability": self.reliability.to_body(),
+            "not_included": self.reliability.about_clipping,
+            "by_study": [_study_facts(model) for model in self.models],
             "claim": self.claim,
         }
+
+
+def _study_facts(model: Model) -> dict[str, Any]:
+    """What clipping did in one study, and how many values are missing; null for what is not told."""
+    clipping = _clipping(model)
+    gaps = None if clipping is None else clipping.gaps
+    return {
+        "study": model.study.hex(),
+        "records": model.records,
+        "clipped_share": None if clipping is None else clipping.share,
+        "factor": None if clipping is None else clipping.factor,
+        "missing_share": None if gaps is None else gaps.share,
+    }
 
 
 def combine(models: Sequence[Model], randomness: Randomness) -> Combination:
@@ -141,21 +173,93 @@ def combine(models: Sequence[Model], randomness: Randomness) -> Combination:
             `components-missing`, a model has not all d components.
     """
     _check(models)
-    first = models[0].manifest
-    laws = tuple(
-        model.released_figures.law(model.components.count, len(model.provenance.owners)) for model in models
-    )
-    figures = first.figures
-    summed = SummedFigures(
-        **{each.name: getattr(figures, each.name) for each in fields(Figures)},
-        laws=laws,
+    told = [_told(model) for model in models]
+    summed, noisy = _figures_of(models), _sum_of(models)
+    if all(told):
+        summed = replace(summed, told=_told_variances(models))
+        rows, squares, *gaps = (sum(numbers) for numbers in zip(*told, strict=True))
+        noisy = replace(noisy, clipped=(rows, squares), gaps=gaps[0] if gaps else None)
+    components = fit_components(noisy, summed, EncodedSpace.of(models[0].manifest))
+    is_apart = not all(told) and any(model.manifest.clip_share for model in models)
+    intervals = not (is_apart and any(map(_is_most, models)))
+    reliability = assess_release(noisy, summed, components, randomness, intervals=intervals)
+    if is_apart:
+        reliability = replace(reliability, told_apart=_told_apart(models, intervals))
+    return Combination(tuple(models), components, reliability, Moments.of(components, reliability, summed))
+
+
+def _figures_of(models: Sequence[Model]) -> SummedFigures:
+    figures = models[0].manifest.figures
+    own = {each.name: getattr(figures, each.name) for each in fields(Figures)} | {"clip_shift": 0}
+    return SummedFigures(
+        **own,
+        laws=tuple(model.released_figures.law(model.components.count, _owners_of(model)) for model in models),
         counted=sum(model.manifest.figures.most_counted for model in models),
     )
-    noisy = _sum_of(models)
-    space = EncodedSpace.of(first)
-    components = fit_components(noisy, summed, space)
-    reliability = assess_release(noisy, summed, components, randomness)
-    return Combination(tuple(models), components, reliability, Moments.of(components, reliability, summed))
+
+
+def _owners_of(model: Model) -> int:
+    return len(model.provenance.owners)
+
+
+def _clipping(model: Model) -> ClippingFigures | None:
+    return None if model.reliability is None else model.reliability.clipping
+
+
+def _is_most(model: Model) -> bool:
+    """Whether a study is known to have clipped most of its records."""
+    clipping = _clipping(model)
+    return clipping is not None and clipping.is_most
+
+
+def _told(model: Model) -> tuple[int, ...]:
+    """The numbers of a release about clipping and gaps, squared lengths in grid units²; empty if it has none,
+    or if its model file is so old that it lacks them."""
+    clipping, figures = _clipping(model), model.manifest.figures
+    if clipping is None or len(clipping.told) != len(figures.mechanism.setting.told):
+        return ()
+    rows, squares, *gaps = clipping.told
+    return (rows, squared_lengths((rows, squares), figures.clip_shift), *gaps)
+
+
+def _told_variances(models: Sequence[Model]) -> tuple[Fraction, ...]:
+    names = models[0].manifest.figures.mechanism.setting.told
+    return tuple(sum((_told_variance(model, name) for model in models), Fraction(0)) for name in names)
+
+
+def _told_variance(model: Model, name: BlockName) -> Fraction:
+    """Of the noise on one of these numbers, in the unit of `_told`."""
+    variance = model.released_figures.block_variance(name, _owners_of(model))
+    return variance * 4**model.manifest.figures.clip_shift if name is BlockName.CLIPPED_SQUARES else variance
+
+
+def _told_apart(models: Sequence[Model], intervals: bool) -> str:
+    """What clipping did in each study, for studies whose numbers do not add up."""
+    studies = ". ".join(f"Study {model.study.hex()}: {_of_one(model)}" for model in models)
+    said = (
+        "What clipping did, and how many values are missing, is told per study. It is not corrected here,"
+        f" because the released numbers of at least one study are not known. {studies}. Every figure about"
+        " all studies together, also each variance and covariance, is about the clipped records, with any"
+        " gaps."
+    )
+    if intervals:
+        return said
+    return (
+        f"{said} In at least one study most {_rows(models[0])} were clipped, so shares and cos² have no"
+        " percentiles: these would describe clipped records only."
+    )
+
+
+def _rows(model: Model) -> str:
+    return rows_in_words(model.is_of_pairs)
+
+
+def _of_one(model: Model) -> str:
+    clipping = _clipping(model)
+    if clipping is None:
+        return "its model file is too old to tell" if model.manifest.clip_share else "it does not tell"
+    said = clipping.brief(_rows(model))
+    return said if _told(model) else f"{said}; its model file is too old to have the released numbers"
 
 
 def _check(models: Sequence[Model]) -> None:

@@ -66,6 +66,7 @@ class Reliability:
             components of a lift, which has no variances of features.
         clipping: what clipping did, and variances before it; None if the release does not tell.
         of_pairs: whether differences of pairs were clipped instead of records.
+        told_apart: for several studies whose numbers about clipping do not add up, what is told instead.
     """
 
     draws: int
@@ -78,13 +79,14 @@ class Reliability:
     variances: Floats
     clipping: ClippingFigures | None = None
     of_pairs: bool = False
+    told_apart: str = ""
 
     @property
     def about_clipping(self) -> str:
         """What clipping did, and which records the figures are about, as sentences for people."""
         if self.clipping is None:
-            return CLIPPING_IS_NOT_SEEN
-        said = self.clipping.sentences("differences of pairs" if self.of_pairs else "records")
+            return self.told_apart or CLIPPING_IS_NOT_SEEN
+        said = self.clipping.sentences(rows_in_words(self.of_pairs))
         if self.of_unclipped:
             return f"{said} {CLIPPING_IS_ALLOWED_FOR}"
         return f"{said} {NO_INTERVALS if self.clipping.is_most else ABOUT_CLIPPED}"
@@ -109,7 +111,7 @@ class Reliability:
             MessageError: a shape does not match, or a number is not finite.
         """
         try:
-            points = {name: np.array(untrusted[name], dtype=np.float64) for name in _POINTS}
+            points: dict[str, Any] = {name: np.array(untrusted[name], dtype=np.float64) for name in _POINTS}
             variances = np.array(untrusted["variances"], dtype=np.float64)
             draws, deviation = int(untrusted["draws"]), float(untrusted["total_variance_deviation"])
             of_unclipped = bool(untrusted.get("of_unclipped", False))  # absent from older files
@@ -139,6 +141,11 @@ class Reliability:
         )
 
 
+def rows_in_words(of_pairs: bool) -> str:
+    """What was clipped."""
+    return "differences of pairs" if of_pairs else "records"
+
+
 def _malformed() -> MessageError:
     return MessageError("malformed", "the reliability figures have a wrong shape or are not finite")
 
@@ -150,6 +157,7 @@ def assess_release(
     randomness: Randomness,
     owners: int | None = None,
     lost: float | None = None,
+    intervals: bool = True,
 ) -> Reliability:
     """Intervals for the components of a release.
 
@@ -159,6 +167,8 @@ def assess_release(
         randomness: for the simulated noise, which is not part of the release.
         lost: the squared length that clipping took from all rows, divided by what it left; None for what
             the release tells. If it tells nothing, the intervals are about the clipped rows.
+        intervals: whether there may be any. None are made either if most rows were clipped and nothing is
+            known about them before that.
 
     Source: parametric bootstrap from S₀ = Σ θ̂ᵢvᵢvᵢᵀ + (tr S̃ − Σ θ̂)/(d − k̂) on the rest. The noise of the
         Gaussian mechanism is the same in every basis, so it is drawn in the basis of the components. For
@@ -195,7 +205,7 @@ def assess_release(
         gaps = _GapsAlong.of(noisy, components, axes, mean, clipping)
     draws = 0
     describes_all = lost is not None or clipping is None or not clipping.is_most
-    if trusted and d <= _MOST_FEATURES and describes_all:
+    if intervals and trusted and d <= _MOST_FEATURES and describes_all:
         draws = min(_MOST_DRAWS, max(_LEAST_DRAWS, _WORK // d**3))
     best = np.cumsum(np.sort(source.eigenvalues)[::-1])[:trusted]
     drawn = np.zeros((2, 2, draws, trusted))
