@@ -1,17 +1,20 @@
 """Sums of sketch, lift and scores against loops over Python's integers; the bounds that the proofs need."""
 
+from math import isqrt
 from typing import Any
 
 import numpy as np
 import pytest
 import wide_studies as wide
 from numpy.typing import NDArray
+from present import present
 from scripted import SILENCE, STEPS
 from study_parties import MakeManifest
 
-from dpdpca_protocol.errors import CryptographicError, UsageError
+from dpdpca_protocol.errors import CryptographicError, PolicyError, UsageError
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.records import projected_sums, projection, scatter
 from dpdpca_protocol.records.block_sums import new_sums
 from dpdpca_protocol.records.encoding import RecordEncoder
 from dpdpca_protocol.records.pairing import differences
@@ -24,6 +27,14 @@ from dpdpca_protocol.terms.sketch_matrix import SketchMatrix
 
 EITHER = ["records", "pairs"]
 COUNT = 41
+LIMITS = {
+    "as they are": {},
+    "few rows at once": {(projected_sums, "_ROWS_AT_ONCE"): 7},
+    "small chunks": {(projected_sums, "_CHUNK_VALUES"): 6 * wide.D - 1, (scatter, "_CHUNK_VALUES"): 40},
+    "few features at once": {(projection, "_MIXED_AT_ONCE"): 6},
+    "few exact rows": {},
+}
+"""Where records are added up in parts: far beyond what a test adds up, unless they are small."""
 
 
 def upper(rows: list[list[int]]) -> list[int]:
@@ -51,10 +62,13 @@ def dense(matrix: SketchMatrix) -> NDArray[np.int64]:
     return matrix.after(np.eye(matrix.row_count, dtype=np.int64))
 
 
-def own_sums(manifest: Manifest, columns: dict[str, Any]) -> tuple[ProjectedSums, list[list[int]]]:
+def own_sums(
+    manifest: Manifest, columns: dict[str, Any], exact_rows: int | None = None
+) -> tuple[ProjectedSums, list[list[int]]]:
     z = RecordEncoder(manifest).encode(columns).z
     sums = new_sums(manifest.figures, projection_of(manifest, wide.COMPONENTS))
     assert isinstance(sums, ProjectedSums)
+    sums._exact_rows = exact_rows or sums._exact_rows
     sums.add(z)
     if not sums.has_pairs:
         return sums, z.tolist()
@@ -63,15 +77,56 @@ def own_sums(manifest: Manifest, columns: dict[str, Any]) -> tuple[ProjectedSums
     return sums, y.tolist()
 
 
+@pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("of", EITHER)
 @pytest.mark.parametrize("release", wide.CHAIN)
-def test_a_share_is_what_the_specification_says(release: str, of: str, make_manifest: MakeManifest) -> None:
+def test_a_share_is_what_the_specification_says(
+    release: str, of: str, limits: str, make_manifest: MakeManifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for (module, name), value in LIMITS[limits].items():
+        monkeypatch.setattr(module, name, value)
     manifest = wide.CHAIN[release](make_manifest, of)
-    sums, rows = own_sums(manifest, wide.records(1, COUNT))
+    sums, rows = own_sums(manifest, wide.records(1, COUNT), 3 if limits == "few exact rows" else None)
     assert sums.values().tolist() == expected(manifest, rows) == list(sums.stream())
     assert len(sums.values()) == manifest.figures.value_count
     bounds = [block.bound for block in manifest.figures.blocks for _ in range(block.length)]
     assert all(abs(value) <= bound for value, bound in zip(sums.stream(), bounds, strict=True))
+
+
+def test_a_rule_just_below_the_refusal_is_exact(make_manifest: MakeManifest) -> None:
+    """The longest record along the longest row of C·P₀. Both offsets are a step away from another number."""
+    room = 2**52 - 2**16
+    rows = [[(3 * i + 5 * j) % 11 - 5 for j in range(wide.M)] for i in range(wide.K)]
+    p0 = wide.plain_sketch_matrix(bytes.fromhex(wide.SEED), wide.D, wide.M)
+
+    def after(rows: list[list[int]]) -> list[list[int]]:
+        return [[sum(c * p0[h][i] for h, c in enumerate(row)) for i in range(wide.D)] for row in rows]
+
+    def manifest_of(factor: int, offset: list[int]) -> Manifest:
+        matrix = [[factor * c for c in row] for row in rows]
+        return wide.lift(make_manifest, lift={"columns": wide.K, "matrix": matrix, "offset": offset})
+
+    bound = wide.lift(make_manifest).figures.record_bound
+    longest = max(after(rows), key=lambda row: sum(m * m for m in row))
+    factor = isqrt(room**2 // (bound * sum(m * m for m in longest)))
+    with pytest.raises(PolicyError, match="2⁵²"):
+        manifest_of(factor + 1, [2**16 - 1] * wide.K)
+    length = sum(m * m for m in longest) ** 0.5
+    z = [int(m / length * bound**0.5) for m in longest]
+    products = [sum(factor * m * x for m, x in zip(row, z, strict=True)) for row in after(rows)]
+    assert max(map(abs, products)) > 0.999 * 2**52
+    for steps in (0, -1):
+        offset = [(steps - 2**15 - product) % 2**16 for product in products]
+        manifest = manifest_of(factor, offset)
+        rule, both = present(projection_of(manifest)), np.array([z, [-x for x in z]], dtype=np.int64)
+        wanted = [
+            [(sign * product + o + 2**15) >> 16 for product, o in zip(products, offset, strict=True)]
+            for sign in (1, -1)
+        ]
+        assert rule(both).tolist() == wanted
+        sums = ProjectedSums(manifest.figures, rule)
+        sums.add(both)
+        assert sums.values().tolist() == expected(manifest, both.tolist())
 
 
 @pytest.mark.parametrize("of", EITHER)
