@@ -5,7 +5,7 @@ than were planned for fails, so that the sum over all of them stays below 10‚Åª‚
 """
 
 RUN_ALPHA = 1e-6
-COMPARISONS = 384
+COMPARISONS = 400
 
 _used = 0
 

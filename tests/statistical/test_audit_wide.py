@@ -11,16 +11,17 @@ from present import present
 from reference_data import Seeded
 from study_parties import MakeManifest
 
-from dpdpca_lab.audit.game import audit, audit_manifest
-from dpdpca_lab.audit.neighbours import Neighbours
+from dpdpca_lab.audit.game import LEAST_RUNS, audit, audit_manifest
+from dpdpca_lab.audit.neighbours import Neighbours, worst_shapes
 from dpdpca_lab.audit.releases import Integers, Totals
-from dpdpca_lab.audit.report import Claim
+from dpdpca_lab.audit.report import AuditReport, Claim
 from dpdpca_lab.audit.wide import WideRelease, wide_pairs, wide_release
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.records import projected_sums, scatter
 from dpdpca_protocol.records.encoding import cut_to_bound
 from dpdpca_protocol.records.projection import projection_of
 from dpdpca_protocol.reference import owner_sums
+from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.terms import LIFT_BOUND
 
@@ -46,6 +47,18 @@ def test_the_worst_pair_of_a_lift_reaches_the_claim_through_the_encoder(make_man
     release = WideRelease(manifest.figures, wide.D, 1)
     pair = seen_alike(manifest)
     report = audit(release, [pair], Claim.of(manifest), 500, alpha=level())
+    assert report.holds, report.facts()
+    assert report.pairs[0].distance > 0.97 * present(report.claim.shift)
+
+
+@pytest.mark.parametrize("of", ["records", "pairs"])
+def test_the_worst_pair_of_a_sketch_reaches_the_claim_through_the_encoder(
+    of: str, make_manifest: MakeManifest
+) -> None:
+    """P₀ makes records in its row space longer than the bound 2K, so that they are cut to it."""
+    manifest = wide.sketch(make_manifest, of, **EPSILON)
+    release = WideRelease(manifest.figures, wide.M)
+    report = audit(release, [mixed_apart(manifest)], Claim.of(manifest), LEAST_RUNS, alpha=level())
     assert report.holds, report.facts()
     assert report.pairs[0].distance > 0.97 * present(report.claim.shift)
 
@@ -94,19 +107,26 @@ def test_a_scale_for_half_the_sensitivity_is_refuted(release: str, make_manifest
     assert report.failed
 
 
-def test_numbers_that_are_not_cut_are_found(make_manifest: MakeManifest) -> None:
-    """One bit more than B, as if the owner did not check."""
+def test_numbers_that_are_not_cut_are_found(
+    make_manifest: MakeManifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers half as long again as the bound allows, as if the owner neither cut nor checked."""
     manifest = wide.lift(make_manifest, **EPSILON)
-    release = wide_release(manifest)
-    (pair, *_) = wide_pairs(release, 9)
-    longer = [
-        Totals(side.count, (), (), tuple(3 * value // 2 for value in side.values))
-        for side in (pair.first, pair.second)
-    ]
-    report = audit(
-        release, [Neighbours("not cut", False, *longer)], Claim.of(manifest), LEAK_RUNS, alpha=level()
-    )
-    assert report.failed
+    honest = wide_release(manifest)
+    z = np.zeros((1, honest.d), dtype=np.int64)
+    z[0, 0] = math.isqrt(honest.figures.record_bound)
+    long = np.array([[3 * math.isqrt(LIFT_BOUND) // 2, 0]])
+
+    def played() -> AuditReport:
+        pair = Neighbours("not cut", False, honest.totals_of(z, long), honest.totals_of(-z, long))
+        return audit(honest, [pair], Claim.of(manifest), LEAK_RUNS, alpha=level())
+
+    assert played().holds
+    monkeypatch.setattr(projected_sums, "cut_to_bound", lambda rows, _bound: (rows, 0))
+    with pytest.raises(UsageError, match="exceeds the norm bound"):
+        played()
+    monkeypatch.setattr(scatter, "obeys_bound", lambda rows, _bound: np.ones(len(rows), dtype=bool))
+    assert played().failed
 
 
 def test_products_with_the_noise_of_the_lift_are_found(make_manifest: MakeManifest) -> None:
@@ -182,3 +202,22 @@ def seen_alike(manifest: Manifest) -> Neighbours:
         count, *values = owner_sums(manifest.figures, z, projection=rule)
         sides.append(Totals(count, (), (), tuple(values)))
     return Neighbours("seen alike by the rule", True, *sides)
+
+
+def mixed_apart(manifest: Manifest) -> Neighbours:
+    """The worst pair of a sketch: what is mixed lies on the bound, in the plane that P₀ stretches most."""
+    figures, rule = manifest.figures, present(projection_of(manifest))
+    p0 = np.array(wide.plain_sketch_matrix(bytes.fromhex(wide.SEED), wide.D, wide.M), dtype=float)
+    _, stretched, directions = np.linalg.svd(p0)
+    kind = ReleaseKind.PAIRS if figures.rules.of_pairs else ReleaseKind.JOINT
+    shape, *_ = worst_shapes(kind, 2, float(figures.alpha_squared / figures.summed_bound))
+    most = figures.record_bound**0.5 - wide.D**0.5
+    sides = []
+    for mixed in (shape.before, shape.after):
+        record = (mixed / stretched[:2]) @ directions[:2]
+        z = np.rint(most * record / np.linalg.norm(record)).astype(np.int64)
+        rows = np.array([z, 0 * z])  # a pair, or one record beside another at the centre
+        assert (rule(rows)[0].astype(float) ** 2).sum() > 1.1 * figures.summed_bound
+        count, *values = owner_sums(figures, rows, projection=rule)
+        sides.append(Totals(count, (), (), tuple(values)))
+    return Neighbours(shape.name, True, *sides)
