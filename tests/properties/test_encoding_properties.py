@@ -9,9 +9,14 @@ from hypothesis import strategies as st
 from hypothesis.strategies._internal.core import DataObject
 from numpy.typing import NDArray
 from study_parties import MakeManifest
+from wide_studies import SEED, lift
 
-from dpdpca_protocol.records.encoding import RecordEncoder, obeys_bound
+from dpdpca_protocol.layout.blocks import BlockName, cut_blocks, whole_numbers
+from dpdpca_protocol.records.encoding import RecordEncoder, cut_to_bound, obeys_bound
+from dpdpca_protocol.records.projected_sums import ProjectedSums
+from dpdpca_protocol.records.projection import LinearRule
 from dpdpca_protocol.records.scatter import SecondMoments
+from dpdpca_protocol.terms.terms import LIFT_BOUND
 
 SHARED = settings(
     max_examples=200,
@@ -102,3 +107,44 @@ def test_the_integer_check_is_exact(rows: list[list[int]], bound: int) -> None:
     assert obeys_bound(np.array(rows, dtype=np.int64), bound).tolist() == [
         exact_norm_squared(row) <= bound for row in rows
     ]
+
+
+@settings(SHARED, max_examples=60)
+@given(data=st.data(), d=st.integers(16, 30), columns=st.integers(1, 4), of_pairs=st.booleans())
+def test_no_rule_of_a_lift_passes_its_bound(
+    data: DataObject, d: int, columns: int, of_pairs: bool, make_manifest: MakeManifest
+) -> None:
+    """Whatever C, o and z are: each record adds at most B to the trace of G, and at most KB to |L|²."""
+    c, o, z = (st.integers(1 - 2**bits, 2**bits - 1) for bits in (35, 51, 20))
+    rows = data.draw(st.integers(8, d // 2).map(lambda half: 2 * half))
+    manifest = lift(
+        make_manifest,
+        "pairs" if of_pairs else "records",
+        features=[{"name": f"f{i}", "lower": -1, "upper": 1} for i in range(d)],
+        sketch={"rows": rows, "seed": SEED},
+        lift={
+            "columns": columns,
+            "matrix": data.draw(st.lists(several(c, rows), min_size=columns, max_size=columns)),
+            "offset": [0] * columns if of_pairs else data.draw(several(o, columns)),
+        },
+    )
+    figures = manifest.figures
+    sums = ProjectedSums(figures, LinearRule.of_lift(manifest))
+    before = np.zeros(figures.value_count, dtype=np.int64)
+    for record in data.draw(st.lists(several(z, d), min_size=1, max_size=4)):
+        if of_pairs:
+            sums.add_pairs(np.array([record]))
+        else:
+            sums.add(cut_to_bound(np.array([record]), figures.record_bound)[0])
+        added = {
+            name: whole_numbers(values)
+            for name, values in cut_blocks(figures.blocks, sums.values() - before).items()
+        }
+        before = sums.values()
+        diagonal = np.cumsum([0, *range(columns, 1, -1)]).tolist()
+        assert sum(added[BlockName.GRAM][place] for place in diagonal) <= LIFT_BOUND
+        assert exact_norm_squared(added[BlockName.LIFTED]) <= figures.record_bound * LIFT_BOUND
+
+
+def several(each: st.SearchStrategy[int], count: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(each, min_size=count, max_size=count)

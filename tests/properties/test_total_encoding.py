@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import wide_studies as wide
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reference_data import Seeded
@@ -19,19 +20,23 @@ from study_parties import MakeManifest
 
 from dpdpca_owner.records.contribution import read_contribution
 from dpdpca_owner.records.source import DataLocation
-from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.layout.blocks import TRIANGLES, BlockName, cut_blocks, matrix_size
+from dpdpca_protocol.layout.packing import symmetric_rows
 from dpdpca_protocol.privacy.sensitivity import (
     block_sensitivity_squared,
     joint_sensitivity_squared,
+    lift_sensitivity_squared,
     scatter_sensitivity_bound,
     second_moment_sensitivity_squared,
 )
 from dpdpca_protocol.records.encoding import RecordEncoder
-from dpdpca_protocol.reference import run_study
+from dpdpca_protocol.records.projection import projection_of
+from dpdpca_protocol.reference import owner_sums, run_study
 from dpdpca_protocol.release.ciphers import UNENCRYPTED
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.terms import LIFT_BOUND
 
 SHARED = settings(
     max_examples=30,
@@ -63,16 +68,27 @@ def table(rows: list[list[Any]]) -> dict[str, list[Any]]:
     return {name: [row[place] for row in rows] for place, name in enumerate(NAMES)}
 
 
+def wide_table(rows: list[list[Any]]) -> dict[str, list[Any]]:
+    """The three columns again and again, under the names of a study of many features."""
+    return {f"x{place}": [row[place % 3] for row in rows] for place in range(wide.D)}
+
+
 @SHARED
-@given(rows=st.lists(st.lists(CELLS, min_size=3, max_size=3), max_size=6), kind=st.sampled_from(list(KINDS)))
+@given(
+    rows=st.lists(st.lists(CELLS, min_size=3, max_size=3), max_size=6),
+    kind=st.sampled_from([*KINDS, *wide.CHAIN]),
+)
 @pytest.mark.parametrize("missing", ["reject", "midpoint"])
 def test_any_table_of_the_right_columns_encodes(
     make_manifest: MakeManifest, missing: str, rows: list[list[Any]], kind: str
 ) -> None:
-    terms = KINDS[kind] | ({} if kind.startswith(("pairs", "pre-study")) else {"missing": missing})
-    manifest = make_manifest(**terms)
+    if kind in wide.CHAIN:
+        manifest, columns = wide.CHAIN[kind](make_manifest), wide_table(rows)
+    else:
+        terms = KINDS[kind] | ({} if kind.startswith(("pairs", "pre-study")) else {"missing": missing})
+        manifest, columns = make_manifest(**terms), table(rows)
     encoder = RecordEncoder(manifest)
-    batch = encoder.encode(table(rows))
+    batch = encoder.encode(columns)
     assert batch.report.records == len(rows)
     assert len(batch.z) == batch.report.accepted
     assert batch.report.dropped == 0 or manifest.missing == "reject"
@@ -106,6 +122,47 @@ def test_whatever_replaces_a_record_moves_the_release_by_no_more_than_is_claimed
     else:
         for block in manifest.figures.blocks[1:]:
             assert moved[block.name] <= block_sensitivity_squared(block.name, d, bound)
+
+
+@SHARED
+@given(
+    before=st.lists(PRESENT, min_size=3, max_size=3),
+    after=st.lists(PRESENT, min_size=3, max_size=3),
+    rest=st.lists(st.lists(PRESENT, min_size=3, max_size=3), min_size=1, max_size=5),
+)
+@pytest.mark.parametrize("of", ["records", "pairs"])
+@pytest.mark.parametrize("release", wide.CHAIN)
+def test_whatever_replaces_a_record_moves_a_round_for_many_features_by_no_more_than_is_claimed(
+    make_manifest: MakeManifest, release: str, of: str, before: list[Any], after: list[Any], rest: list[Any]
+) -> None:
+    manifest = wide.CHAIN[release](make_manifest, of)
+    old, new = (wide_release(manifest, [first, *rest]) for first in (before, after))
+    assert old.pop(BlockName.COUNT) == new.pop(BlockName.COUNT)
+    moved = {block: sum((x - y) ** 2 for x, y in zip(old[block], new[block], strict=True)) for block in old}
+    figures = manifest.figures
+    if release == "lift":
+        lifted, gram = moved[BlockName.LIFTED], moved[BlockName.GRAM]
+        weight = Fraction(figures.record_bound, 2 * LIFT_BOUND)
+        assert lifted + weight * gram <= lift_sensitivity_squared(figures.record_bound, LIFT_BOUND)
+    elif of == "pairs":
+        assert moved[BlockName.PAIR_MOMENT] <= second_moment_sensitivity_squared(figures.summed_bound)
+    else:
+        squared = joint_sensitivity_squared(figures.summed_bound, figures.alpha_squared)
+        assert moved[BlockName.SECOND_MOMENT] + figures.alpha_squared * moved[BlockName.SUM] <= squared
+
+
+def wide_release(manifest: Manifest, rows: list[list[Any]]) -> dict[BlockName, list[int]]:
+    """The blocks of a round for many features without noise; matrices as all their entries."""
+    z = RecordEncoder(manifest).encode(wide_table(rows)).z
+    values = owner_sums(manifest.figures, z, projection=projection_of(manifest, wide.COMPONENTS))
+    setting = manifest.figures.mechanism.setting
+    blocks = {}
+    for name, block in cut_blocks(manifest.figures.blocks, values).items():
+        blocks[name] = list(block)
+        if name in TRIANGLES:
+            size = matrix_size(name, setting.encoded_features, setting.columns)
+            blocks[name] = [x for row in symmetric_rows(size, block) for x in row]
+    return blocks
 
 
 def exact_release(manifest: Manifest, rows: list[list[Any]]) -> dict[str, list[Fraction | int]]:
