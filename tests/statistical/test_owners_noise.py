@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpdpca_protocol.layout.blocks import TRIANGLES, BlockName, block_length
+from dpdpca_protocol.layout.blocks import TRIANGLES, BlockName, block_length, matrix_size
 from dpdpca_protocol.privacy.gaussian import sampler_scale
 from dpdpca_protocol.privacy.mechanisms import Quantity, Setting, SharedGaussian
 from dpdpca_protocol.records.seeded_noise import owners_noise_seed, seeded_samplers
@@ -17,7 +17,7 @@ from dpdpca_protocol.wire.identifiers import Digest, StudyId
 
 from .alpha import level
 
-K, D = 2**24, 40
+K, D, COLUMNS = 2**24, 40, 39
 ASSURED = 3
 BLOCKS = ("norms", "pair-norms", "sum", "octaves")
 Integers = NDArray[np.int64]
@@ -37,6 +37,8 @@ def fitted(quantity: Quantity, clip_share: Fraction = Fraction(0)) -> SharedGaus
             blocks=blocks if quantity is Quantity.PRE_STUDY else (),
             clip_share=clip_share,
             clip_bound=3 * K if clip_share else 0,
+            columns=COLUMNS if quantity is Quantity.LIFT else 0,
+            score_bound=K // 16 if quantity is Quantity.LIFT else 0,
         )
     )
 
@@ -57,11 +59,12 @@ def parts(mechanism: SharedGaussian, noise: Integers, owners: int) -> Iterator[t
     """The values with one variance, and that variance by the law of so many owners."""
     start = 1
     for name in mechanism.setting.noisy_blocks:
-        values = noise[start : start + block_length(name, D)]
+        values = noise[start : start + block_length(name, D, mechanism.setting.columns)]
         start += len(values)
         variance = float(mechanism.variance(name, owners))
         if name in TRIANGLES:
-            on = np.cumsum([0, *range(D, 1, -1)])
+            size = matrix_size(name, D, mechanism.setting.columns)
+            on = np.cumsum([0, *range(size, 1, -1)])
             yield values[on], variance
             yield np.delete(values, on), variance / 2
         else:
@@ -80,6 +83,7 @@ def rate(values: Integers, variance: float) -> float:
         (Quantity.JOINT, Fraction(0)),
         (Quantity.PAIRS, Fraction(0)),
         (Quantity.PRE_STUDY, Fraction(0)),
+        (Quantity.LIFT, Fraction(0)),
         (Quantity.JOINT, Fraction(1, 200)),
         (Quantity.PAIRS, Fraction(1, 10)),
     ],

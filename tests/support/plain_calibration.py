@@ -57,6 +57,13 @@ def pairs_parts(d: int, bound: int) -> tuple[mpmath.mpf, list[Part]]:
     return mpmath.mpf(2 * bound**2), [(d * (d + 1) // 2, mpmath.mpf("0.5"))]
 
 
+def lift_parts(d: int, columns: int, bound: int, score_bound: int) -> tuple[mpmath.mpf, list[Part]]:
+    """D² and the blocks of (L, G): d·k entries with the noise of the scale, and k(k+1)/2, the least of which
+    have B/K of its variance."""
+    gram = mpmath.mpf(score_bound) / bound
+    return mpmath.mpf(4 * bound * score_bound), [(d * columns, 1), (columns * (columns + 1) // 2, gram)]
+
+
 def block_parts(d: int, bound: int, blocks: Mapping[str, str]) -> tuple[mpmath.mpf, list[Part]]:
     """The blocks of a pre-study, each with its fraction of ρ. D² is 1, because it stands in the parts."""
     known = {"norms": (49, 2), "pair-norms": (49, 2), "sum": (d, 4 * bound), "octaves": (12 * d, 2 * d)}

@@ -72,21 +72,25 @@ def test_the_assured_shares_are_worth_the_whole_claim(shares: int) -> None:
     assert f"at least {shares} owners draw" in fitted.guarantee.assumptions[-1]
 
 
-@pytest.mark.parametrize("quantity", FLAT)
-@pytest.mark.parametrize(("shares", "epsilon"), [(1, "1"), (2, "3"), (5, "1"), (12, "3"), (40, "0.5")])
+@pytest.mark.parametrize("quantity", [*FLAT, Quantity.LIFT])
+@pytest.mark.parametrize(
+    ("shares", "epsilon", "bound"),
+    [(1, "1", 6), (2, "3", 12), (2, "10", 3), (5, "10", 5), (12, "20", 12), (40, "10", 12), (40, "10", 14)],
+)
 def test_the_scale_is_that_of_an_independent_calibration(
-    quantity: Quantity, shares: int, epsilon: str
+    quantity: Quantity, shares: int, epsilon: str, bound: int
 ) -> None:
-    """With a coarse grid, so that the distance of the sum from one Gaussian has a say in joint and pairs."""
-    bound = 6 * shares
+    """The last five have so coarse a grid that the distance of the sum from one Gaussian has a say."""
     with mpmath.workdps(60):
         moved, parts = {
             Quantity.JOINT: lambda: plain.joint_parts(3, bound, "0.43"),
             Quantity.PAIRS: lambda: plain.pairs_parts(3, bound),
             Quantity.PRE_STUDY: lambda: plain.block_parts(3, bound, BLOCKS),
+            Quantity.LIFT: lambda: plain.lift_parts(3, 2, bound, bound // 2),
         }[quantity]()
         wanted = plain.scale_of(moved, plain.rho_of(epsilon, "1e-6"), shares, parts)
-    terms = setting(shares, quantity, bound=bound, epsilon=epsilon)
+    lifted = {"columns": 2, "score_bound": bound // 2} if quantity is Quantity.LIFT else {}
+    terms = setting(shares, quantity, bound=bound, epsilon=epsilon, **lifted)
     if wanted is None:
         with pytest.raises(UsageError, match="too small for the proof"):
             SharedGaussian.calibrated(terms)
