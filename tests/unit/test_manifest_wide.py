@@ -133,7 +133,7 @@ def test_rounds_fit_each_other(make_manifest: MakeManifest) -> None:
     check_rounds(sketch, [])
     check_rounds(lift, [sketch])
     check_rounds(scores, [sketch, lift])
-    for late, early in ((lift, []), (scores, [sketch]), (lift, [lift])):
+    for late, early in ((lift, []), (scores, [sketch]), (scores, [lift]), (lift, [lift])):
         with pytest.raises(PolicyError, match="not one") as caught:
             check_rounds(late, early)
         assert caught.value.slug == "wrong-round"
@@ -163,6 +163,25 @@ def test_scores_name_the_lift(make_manifest: MakeManifest) -> None:
     wrong = wide.scores(make_manifest, pre_studies=named, scores=SCORES | {"study": named[0]})
     with pytest.raises(PolicyError, match=r"scores\.study is not the lift"):
         check_rounds(wrong, [sketch, lift])
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"clip_norm": "1.5"}, "its clip_norm differs from that of the sketch"),
+        ({"fraction_bits": 12}, "its fraction_bits differs from that of the sketch"),
+        ({"sketch": {"rows": 16, "seed": "ff" * 32}}, "that of another sketch"),
+    ],
+)
+def test_scores_name_the_sketch_of_their_lift(
+    changes: dict[str, Any], reason: str, make_manifest: MakeManifest
+) -> None:
+    sketch, lift = wide.sketch(make_manifest, **changes), wide.lift(make_manifest)
+    named = [sketch.study_id.hex(), lift.study_id.hex()]
+    scores = wide.scores(make_manifest, pre_studies=named)
+    with pytest.raises(PolicyError, match=reason) as caught:
+        check_rounds(scores, [sketch, lift])
+    assert caught.value.slug == "wrong-round"
 
 
 def test_a_sketch_ends_like_a_pre_study_and_a_lift_like_a_result() -> None:

@@ -64,11 +64,14 @@ def check_rounds(manifest: Manifest, earlier: Iterable[Manifest]) -> None:
         sketch = _round(before, ReleaseKind.SKETCH)
         _check_same(manifest, sketch, (*_SAME, "sketch"))
     elif manifest.release is ReleaseKind.SCORES:
-        lift = _round(before, ReleaseKind.LIFT)
+        sketch, lift = (_round(before, kind) for kind in (ReleaseKind.SKETCH, ReleaseKind.LIFT))
+        _check_same(manifest, sketch, _SAME)
         _check_same(manifest, lift, (*_SAME, "columns"))
         assert manifest.scores is not None
         if manifest.scores.study != lift.study_id:
             raise wrong_round("scores.study is not the lift among pre_studies")
+        if lift.sketch != sketch.sketch:
+            raise wrong_round("the lift among its pre_studies is that of another sketch")
 
 
 def _check_kind(manifest: Manifest) -> None:
