@@ -234,6 +234,16 @@ def close_components(spectrum: Sequence[float]) -> str | None:
     return None
 
 
+def width_of(draft: Mapping[str, Any]) -> int:
+    """d of a draft that nobody has checked yet."""
+    return sum(map(_width, _listed(draft)))
+
+
+def _listed(draft: Mapping[str, Any]) -> list[Any]:
+    features = draft.get("features")
+    return features if isinstance(features, list) else []
+
+
 def _width(feature: Any) -> int:
     levels = feature.get("levels") if isinstance(feature, Mapping) else None
     return len(levels) if isinstance(levels, list) else 1
@@ -245,8 +255,7 @@ def as_release(draft: Mapping[str, Any], release: ReleaseKind) -> dict[str, Any]
     In a masked study the proxy draws the noise, whatever the draft says.
     """
     had = draft.get("release")
-    features = draft.get("features")
-    listed = features if isinstance(features, list) else []
+    listed = _listed(draft)
     possible = with_noise_by_proxy(draft) if release is ReleaseKind.MASKED else draft
     changed = {name: value for name, value in possible.items() if name not in _CHAIN_MEMBERS}
     changed["release"] = str(release)
@@ -261,7 +270,7 @@ def as_release(draft: Mapping[str, Any], release: ReleaseKind) -> dict[str, Any]
         norm = float(real_of(draft["clip_norm"], "clip_norm"))
     if (release is ReleaseKind.PAIRS) != (had == ReleaseKind.PAIRS):
         # A norm up to √d, or up to 2√d for pairs, is always allowed, whatever the centres.
-        root = sqrt(sum(_width(each) for each in listed)) or norm
+        root = sqrt(width_of(draft)) or norm
         pairs = release is ReleaseKind.PAIRS
         changed["clip_norm"] = rounded_down(
             min(norm * sqrt(2), 2 * root) if pairs else min(norm * sqrt(0.5), root)

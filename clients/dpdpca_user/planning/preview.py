@@ -16,7 +16,15 @@ from dpdpca_user.planning.foresight import chain_outlook
 from dpdpca_user.planning.lint import plain_json
 from dpdpca_user.planning.listed import with_list
 from dpdpca_user.planning.placement import placements
-from dpdpca_user.planning.plan import RELEASES, Outlook, as_release, check_enough, close_components, outlook
+from dpdpca_user.planning.plan import (
+    RELEASES,
+    Outlook,
+    as_release,
+    check_enough,
+    close_components,
+    outlook,
+    width_of,
+)
 from dpdpca_user.planning.prestudy import PreStudyResult
 from dpdpca_user.planning.rounds import begin_chain, check_base, chosen_round, encoded_features, round_draft
 from dpdpca_user.planning.wide import FULL_AT_MOST
@@ -40,8 +48,7 @@ def planned(base: Mapping[str, Any], complete: Complete) -> Manifest:
     if "release" in base and "clip_norm" in base:
         return complete(base)
     if is_of_chain(base):
-        check_base(base)
-        if (d := encoded_features(base)) > FULL_AT_MOST:
+        if (d := width_of(base)) > FULL_AT_MOST:
             return complete(round_draft(base, norm_study(d)))
         base = {"missing": "midpoint", **base}  # as in every round of a chain
     release = read_choice(base.get("release", ReleaseKind.JOINT), "release", [*ReleaseKind])
@@ -64,6 +71,8 @@ def lint_facts(
     """
     of_chain = is_of_chain(base)
     manifest = planned(base, complete) if of_chain else complete(base)
+    if of_chain:
+        check_base(base)
     d = manifest.figures.encoded_features
     is_wide = of_chain and is_wide_chain(base, d)
     said = advice(manifest, records, of_chain=of_chain)

@@ -194,14 +194,15 @@ def bulk_end(bulk: float, half_width: float, noise_energy: float) -> float:
 
     Source: mixed features of equal variance and independent noise have the R-transform b/(1 − λg) + m·v·g,
         with λ = (R²/4 − m·v)/b, so the bulk ends at the least value of 1/g + b/(1 − λg) + m·v·g. Where d is
-        only four times m, R alone would show components that are none in most sketches.
-    Tested: tests/statistical/test_wide.py.
+        only four times m, R alone would show components that are none in most sketches. λ is at most b: a
+        larger one means that R was measured too large, or that few features vary, which are components.
+    Tested: tests/statistical/test_wide.py, tests/unit/user/test_wide_sketch.py.
     """
     energy = half_width**2 / 4
-    mixed = energy - noise_energy
+    mixed = min(energy - noise_energy, bulk**2)
     if mixed <= 0 or bulk <= 0:
         return half_width
-    width = mixed / bulk
+    width, noise_energy = mixed / bulk, energy - mixed
     g = _STEPS * min(1 / sqrt(energy), 1 / width)
     return float((1 / g + bulk / (1 - width * g) + noise_energy * g).min()) - bulk
 
