@@ -75,8 +75,14 @@ class ClippingFigures:
 
     @property
     def is_most(self) -> bool:
-        """Whether most rows were clipped, so that no interval may describe clipped rows only."""
+        """Whether most rows were clipped."""
         return self.share > MOST
+
+    @property
+    def forbids_intervals(self) -> bool:
+        """Whether intervals and bounds would describe clipped rows only: most rows were clipped, and noise
+        hides what that took away."""
+        return self.is_most and self.factor is None
 
     @property
     def lost(self) -> float | None:

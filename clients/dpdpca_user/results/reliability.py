@@ -36,8 +36,8 @@ CLIPPING_IS_ALLOWED_FOR = (
 
 ABOUT_CLIPPED = "Shares and cos², with their percentiles, are about the clipped records."
 NO_INTERVALS = (
-    "Most of them were clipped, so shares and cos² have no percentiles: these would describe clipped records"
-    " only."
+    "Most of them were clipped, so no figure here has an interval or a lower bound: these would describe"
+    " clipped records only. The estimates of shares and cos² do."
 )
 
 _MOST_DRAWS, _LEAST_DRAWS = 200, 40
@@ -87,7 +87,12 @@ class Reliability:
         said = self.clipping.sentences("differences of pairs" if self.of_pairs else "records")
         if self.of_unclipped:
             return f"{said} {CLIPPING_IS_ALLOWED_FOR}"
-        return f"{said} {NO_INTERVALS if self.clipping.is_most else ABOUT_CLIPPED}"
+        return f"{said} {ABOUT_CLIPPED if self.has_intervals else NO_INTERVALS}"
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether figures may be shown with intervals and bounds."""
+        return self.clipping is None or not self.clipping.forbids_intervals
 
     def to_body(self) -> dict[str, Any]:
         """Plain JSON, from which `parse` reads the same numbers."""
@@ -194,8 +199,8 @@ def assess_release(
     if clipping is not None and clipping.present < 1:
         gaps = _GapsAlong.of(noisy, components, axes, mean, clipping)
     draws = 0
-    describes_all = lost is not None or clipping is None or not clipping.is_most
-    if trusted and d <= _MOST_FEATURES and describes_all:
+    has_intervals = lost is not None or clipping is None or not clipping.forbids_intervals
+    if trusted and d <= _MOST_FEATURES and has_intervals:
         draws = min(_MOST_DRAWS, max(_LEAST_DRAWS, _WORK // d**3))
     best = np.cumsum(np.sort(source.eigenvalues)[::-1])[:trusted]
     drawn = np.zeros((2, 2, draws, trusted))

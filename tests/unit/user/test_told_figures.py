@@ -1,4 +1,4 @@
-"""What clipping and gaps did, as report, JSON, model file, estimator and REST tell it.
+"""What clipping and gaps did, as report, JSON, model file, estimator, REST and terminal tell it.
 
 The releases have no noise, although their figures state some. So shares are exact.
 """
@@ -16,17 +16,22 @@ from plain_study import FEATURES, plain_model
 from report_page import Page
 from scripted import SILENCE
 from starlette.testclient import TestClient
+from typed_commands import Run, typed_by_user
 
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_user import FederatedPCA
+from dpdpca_user.commands import app as commands
 from dpdpca_user.results.clipping import ClippingFigures
 from dpdpca_user.results.figures import number
 from dpdpca_user.results.model import Model
 from dpdpca_user.results.reliability import (
+    ABOUT_CLIPPED,
     CLIPPING_IS_ALLOWED_FOR,
+    NO_INTERVALS,
     Reliability,
 )
 from dpdpca_user.results.report import render_report
+from dpdpca_user.service_client import ServiceClient
 from dpdpca_user_service.app import make_app
 from dpdpca_user_service.service import open_service
 from dpdpca_user_service.settings import load_settings
@@ -185,3 +190,93 @@ def test_a_study_that_does_not_tell_has_none_of_them(joint_model: Model, tmp_pat
     assert not {"Clipped records", "Missing values"} & page.values.keys()
     assert not any("before clipping" in name for name in (*page.values, *page.rows["Spectrum"][0]))
     assert joint_model.facts()["reliability"]["clipping"] is None
+
+
+# --- most records were clipped, and noise hides what that took away ---------------------------------------
+
+
+@pytest.fixture(scope="module")
+def hidden(real_key: SecretKey, people: dict[str, list[Any]]) -> Model:
+    """All records are clipped, and the noise on their lengths is far larger than these."""
+    return plain_model(
+        real_key, people, noise=SILENCE, clip_norm="0.5", clip_share="0.0000001", missing="reject"
+    )
+
+
+def test_intervals_of_clipped_records_only_are_not_drawn(hidden: Model) -> None:
+    reliability, found = reliability_of(hidden), clipping_of(hidden)
+    assert found.share == 1
+    assert found.factor is None
+    assert 2 <= hidden.components.trusted_count < 5
+    assert reliability.draws == 0
+    assert len(reliability.share_low) == len(reliability.overlap_low) == 0
+    assert not reliability.of_unclipped
+    assert NO_INTERVALS in reliability.about_clipping
+    assert not reliability.has_intervals
+
+
+def test_intervals_stay_where_few_records_were_clipped_though_noise_hides_the_rest(
+    real_key: SecretKey, people: dict[str, list[Any]]
+) -> None:
+    few = plain_model(real_key, people, noise=SILENCE, clip_norm="1.3", clip_share="0.0000001")
+    reliability, found = reliability_of(few), clipping_of(few)
+    assert 0 < found.share < 0.5
+    assert found.factor is None
+    assert reliability.draws > 0
+    assert len(reliability.share_low) == few.components.trusted_count
+    assert ABOUT_CLIPPED in reliability.about_clipping
+    page = Page(render_report([few], "now"))
+    assert "≥ " in page.words
+    assert "ellipse" in page.tags
+
+
+def test_the_report_shows_no_interval_of_clipped_records_only(hidden: Model) -> None:
+    page = Page(render_report([hidden], "now"))
+    k = hidden.components.trusted_count
+    assert page.values["Variance captured by the first 5, as a share of what the best 5 capture"] == "–"
+    assert page.values["Total variance"] == number(hidden.components.total_variance)
+    header, *rows = page.rows["Spectrum"]
+    at = header.index("share of the best k")
+    assert [row[at] for row in rows] == [
+        f"{hidden.components.captured_share(index)[0]:.0%}" if index <= k else "–" for index in range(1, 6)
+    ]
+    for column in (index for index, name in enumerate(header) if name == "5 % point"):
+        assert {row[column] for row in rows} == {"–"}
+    assert {"Correlation circle", "Loadings of component 1"} <= set(page.drawings)
+    assert "ellipse" not in page.tags
+    assert not [value for tag, name, value in page.attributes if (name, value) == ("class", "spread")]
+    for gone in ("≥", "drawing the known noise", "a lower bound (", "within its ellipse", "Thin lines"):
+        assert gone not in page.words, gone
+    titles = [text for text in page.text if text.startswith("height: ")]
+    assert titles
+    assert not any("±" in title for title in titles)
+    assert NO_INTERVALS in page.words
+
+
+@pytest.fixture
+def run(
+    told: Model,
+    hidden: Model,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Run]:
+    """Commands of a data user whose service has both models."""
+    token = make_home(tmp_path / "user", [told, hidden])
+    service = open_service(load_settings(tmp_path / "user"))
+    client = TestClient(make_app(service, drive=False))
+
+    def open_client(url: str | None, home: Path | None) -> ServiceClient:
+        return ServiceClient("http://127.0.0.1:1", token, transport=client._transport)
+
+    monkeypatch.setattr(commands, "open_client", open_client)
+    yield typed_by_user(capsys)
+    service.close()
+
+
+def test_the_terminal_shows_no_bound_of_clipped_records_only(run: Run, told: Model, hidden: Model) -> None:
+    out = {model.study: run("result", model.study.hex())[1] for model in (told, hidden)}
+    assert "at least" in out[told.study]
+    assert "of the variance that the best 5 capture" in out[told.study]
+    assert "of the variance that the best" not in out[hidden.study]
+    assert NO_INTERVALS in out[hidden.study]
