@@ -143,7 +143,7 @@ class DPPCA(NoisyPCA):
         components = fit_components(noisy, terms.figures, EncodedSpace.of(terms))
         reliability = assess_release(noisy, terms.figures, components, OS_RANDOMNESS)
         moments = Moments.of(components, reliability, terms.figures)
-        self._adopt(components, k, privacy, reliability, moments, self.metric)
+        self._adopt(components, k, privacy, reliability, moments, self.metric, terms)
         return self
 
     def _wanted(self, d: int) -> int | None:

@@ -18,15 +18,21 @@ def show_components(facts: Mapping[str, Any]) -> None:
     rows = zip(
         facts["eigenvalues"], facts["noise_edges"], facts["captured_variance"], facts["labels"], strict=True
     )
+    before = () if clipping is None or clipping.factor is None else (clipping.before,)
     show_table(
         f"{facts['title']}: {facts['records']:,} records, variances in {facts['metric']}",
-        ["#", "released", "noise edge", _CAPTURED[facts["variance_kind"]], ""],
+        ["#", "released", "noise edge", _CAPTURED[facts["variance_kind"]], *before, ""],
         [
-            [str(index), f"{value:.4g}", f"{edge:.4g}", f"{captured:.4g}", label]
-            for index, (value, edge, captured, label) in enumerate(list(rows)[:_ROWS], 1)
+            [
+                *(str(index + 1), f"{value:.4g}", f"{edge:.4g}", f"{captured:.4g}"),
+                *(_before_clipping(clipping, index) for _ in before),
+                label,
+            ]
+            for index, (value, edge, captured, label) in enumerate(list(rows)[:_ROWS])
         ],
     )
     for line in (
+        *_total(facts, clipping),
         *_captured_share(facts, clipping),
         facts["not_included"],
         *facts["notes"],
@@ -40,6 +46,23 @@ def _clipping_of(facts: Mapping[str, Any]) -> ClippingFigures | None:
     reliability = facts["reliability"]
     told = None if reliability is None else reliability["clipping"]
     return None if told is None else ClippingFigures.parse(told)
+
+
+def _before_clipping(clipping: ClippingFigures | None, index: int) -> str:
+    if clipping is None or index >= len(clipping.variances):
+        return "–"
+    return f"{clipping.variances[index]:.4g} ± {clipping.deviations[index]:.2g}"
+
+
+def _total(facts: Mapping[str, Any], clipping: ClippingFigures | None) -> Iterator[str]:
+    if clipping is None or clipping.total_variance is None:
+        return
+    released = facts["total_variance"], facts["reliability"]["total_variance_deviation"]
+    whole = clipping.total_variance, clipping.total_variance_deviation
+    yield (
+        f"total variance: {released[0]:.4g} ± {released[1]:.2g} as released,"
+        f" {whole[0]:.4g} ± {whole[1]:.2g} {clipping.before}"
+    )
 
 
 def _captured_share(facts: Mapping[str, Any], clipping: ClippingFigures | None) -> Iterator[str]:

@@ -90,6 +90,11 @@ class ClippingFigures:
         return None if self.factor is None else self.factor - 1
 
     @property
+    def before(self) -> str:
+        """What `variances` and `total_variance` are, for the heads of tables."""
+        return "before clipping" if self.present == 1 else "before clipping, without gaps"
+
+    @property
     def present(self) -> float:
         """The share of coordinates with a value, by which figures here were corrected; 1 if they were not."""
         return 1.0 if self.gaps is None or self.factor is None else self.gaps.present

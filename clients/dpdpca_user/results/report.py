@@ -17,7 +17,6 @@ from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.statements import privacy_statements, result_guarantee
 from dpdpca_protocol.wire.fields import read_time
 from dpdpca_protocol.wire.identifiers import StudyId
-from dpdpca_user.results.clipping import ClippingFigures
 from dpdpca_user.results.figures import SCREE_COMPONENTS, biplot, escaped, number, scree_plot
 from dpdpca_user.results.loading_figures import (
     CIRCLE_FEATURES,
@@ -151,14 +150,10 @@ def _about_clipping(model: Model) -> list[tuple[str, str]]:
     facts = [(rows, f"{clipping.share:.1%} ± {clipping.share_deviation:.1%}")]
     if clipping.total_variance is not None and clipping.total_variance_deviation is not None:
         total = f"{number(clipping.total_variance)} ± {number(clipping.total_variance_deviation)}"
-        facts.append((f"Total variance {_before(clipping)}", total))
+        facts.append((f"Total variance {clipping.before}", total))
     if (gaps := clipping.gaps) is not None:
         facts.append(("Missing values", f"{gaps.share:.1%} ± {gaps.share_deviation:.1%}"))
     return facts
-
-
-def _before(clipping: ClippingFigures) -> str:
-    return "before clipping" if clipping.present == 1 else "before clipping, without gaps"
 
 
 def _before_clipping(reliability: Reliability | None, index: int) -> tuple[str, ...]:
@@ -177,7 +172,7 @@ def _before_clipping(reliability: Reliability | None, index: int) -> tuple[str, 
 
 def _before_header(reliability: Reliability | None) -> tuple[str, ...]:
     clipping = None if reliability is None else reliability.clipping
-    return (_before(clipping), "5 to 95 %") if clipping is not None and clipping.factor is not None else ()
+    return (clipping.before, "5 to 95 %") if clipping is not None and clipping.factor is not None else ()
 
 
 def _total(components: Components, reliability: Reliability | None) -> str:

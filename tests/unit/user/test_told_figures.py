@@ -274,6 +274,26 @@ def run(
     service.close()
 
 
+def test_the_terminal_shows_variances_before_clipping(
+    run: Run, told: Model, hidden: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    found, out = clipping_of(told), run("result", told.study.hex())[1]
+    assert found.total_variance is not None
+    assert found.total_variance_deviation is not None
+    lines = [line for line in out.splitlines() if "±" in line and "total variance" not in line]
+    shown = [line.split("│")[5].strip() for line in lines[: len(found.variances)]]
+    assert shown == [
+        f"{value:.4g} ± {deviation:.2g}"
+        for value, deviation in zip(found.variances.tolist(), found.deviations.tolist(), strict=True)
+    ]
+    assert " before clipping, without gaps " in out
+    whole = f"{found.total_variance:.4g} ± {found.total_variance_deviation:.2g}"
+    released = f"{told.components.total_variance:.4g} ± {reliability_of(told).total_variance_deviation:.2g}"
+    assert f"total variance: {released} as released, {whole} before clipping, without gaps\n" in out
+    assert "before clipping" not in run("result", hidden.study.hex())[1]
+
+
 def test_the_terminal_shows_no_bound_of_clipped_records_only(run: Run, told: Model, hidden: Model) -> None:
     out = {model.study: run("result", model.study.hex())[1] for model in (told, hidden)}
     assert "at least" in out[told.study]
