@@ -25,7 +25,7 @@ from dpdpca_user.results.loading_figures import (
     loading_bars,
 )
 from dpdpca_user.results.model import Model, assumptions, claim
-from dpdpca_user.results.reliability import CLIPPING_IS_NOT_SEEN, Reliability
+from dpdpca_user.results.reliability import Reliability
 from dpdpca_user.results.style import STYLE
 
 _HEAT_COMPONENTS = 8
@@ -213,7 +213,7 @@ def _spectrum(model: Model) -> str:
         "component is too high where eigenvalues are close. The variance that the first k components"
         " capture, "
         f"as a share of what the best k capture, is an estimate above the edge{_bounds(reliability)}."
-        f"{_draws(reliability)} {_clipping(reliability)}</figcaption></figure>{_table(header, rows)}"
+        f"{_draws(reliability)} {model.not_included}</figcaption></figure>{_table(header, rows)}"
         + (f"<p>Further components in the model file: {more}.</p>" if more else "")
         + "".join(f"<p class='note'>{escaped(line, 400)}</p>" for line in model.notes)
         + "</section>"
@@ -269,10 +269,6 @@ def _draws(reliability: Reliability | None) -> str:
     if reliability is None or not reliability.draws:
         return ""
     return f" The 5 % points come from drawing the known noise again {reliability.draws} times."
-
-
-def _clipping(reliability: Reliability | None) -> str:
-    return CLIPPING_IS_NOT_SEEN if reliability is None else reliability.about_clipping
 
 
 def _loadings(model: Model) -> str:

@@ -5,7 +5,8 @@ The releases have no noise, although their figures state some. So shares are exa
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,27 @@ def test_a_study_that_does_not_tell_has_none_of_them(joint_model: Model, tmp_pat
     assert not {"Clipped records", "Missing values"} & page.values.keys()
     assert not any("before clipping" in name for name in (*page.values, *page.rows["Spectrum"][0]))
     assert joint_model.facts()["reliability"]["clipping"] is None
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        ({}, "A missing value counts as the centre, so gaps lower variances"),
+        ({"release": "pairs"}, "A missing value is left out of the difference, so gaps lower variances"),
+        ({"missing": "reject"}, None),
+        ({"clip_share": "0.01"}, None),
+    ],
+)
+def test_gaps_that_nothing_shows_are_told(
+    make_model: Callable[..., Model], terms: dict[str, str], said: str | None
+) -> None:
+    """Not where records with gaps are left out, or where the study tells how many values are missing."""
+    model = make_model(**terms)
+    older = replace(model, reliability=None)
+    for each in (model, older) if "clip_share" not in terms else (model,):
+        for text in (each.facts()["not_included"], Page(render_report([each], "now")).words):
+            assert ("so gaps lower variances" in text) == (said is not None)
+            assert said is None or said in text
 
 
 # --- most records were clipped, and noise hides what that took away ---------------------------------------
