@@ -9,6 +9,8 @@ from dpdpca_user.planning.prestudy import Histogram
 
 CLIP_SHARE = "0.005"
 """The part of ρ that drafts give to each number about clipping and missing values."""
+CLIP_CAP = 3
+"""A usual `clip_cap`, in units of the clip norm: few rows are longer, and a longer cap makes more noise."""
 CLIP_SHARES = (CLIP_SHARE, "0.01", "0.02")
 
 _MOST_MISSED = 0.1
