@@ -43,7 +43,7 @@ def clip_terms(norms: Histogram, counted: int, rows: int, clip_norm: float, rho:
         counted: how many lengths it counts.
         rows: how many rows the study will have.
         clip_norm: r of the study.
-        rho: what the whole study spends.
+        rho: what the whole study spends, divided by the draws of its noise.
 
     Returns:
         The terms; None if the histogram shows nothing above its noise.
