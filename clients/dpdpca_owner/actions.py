@@ -505,16 +505,15 @@ def trust(desk: Desk, address: StudyAddress, name: str, words: str) -> str:
     return shown
 
 
-def components(desk: Desk, address: StudyAddress, out: Path | None = None) -> tuple[Components, int]:
-    """The published components of a study and the number of its records.
+def components(desk: Desk, address: StudyAddress, out: Path | None = None) -> tuple[Components, Manifest]:
+    """The published components of a study, and its manifest.
 
     The components are opened with this owner's key, and saved to `out` if it is given.
     """
     found, manifest = _published(desk, address)
-    records = record_count(found, manifest)
     if out is not None:
-        save_model(found, records, out)
-    return found, records
+        save_model(found, record_count(found, manifest), out)
+    return found, manifest
 
 
 def transform(

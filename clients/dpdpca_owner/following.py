@@ -15,6 +15,7 @@ from dpdpca_owner.accounts.approvals import WHOLE, first_round
 from dpdpca_owner.actions import Desk, components, join, joined_at, prepare_join
 from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.inbox import share_state
+from dpdpca_owner.projection import record_count
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.reports import status
 from dpdpca_owner.study_checks import look_at, read_manifest, with_list
@@ -77,6 +78,7 @@ class Result:
     """The published components of the study at `address`, which were saved to `path`."""
 
     address: StudyAddress
+    manifest: Manifest
     components: Components
     records: int
     path: Path
@@ -277,8 +279,8 @@ class Follower:
 
     def _fetch(self, address: StudyAddress) -> Result:
         path = self.desk.home.study(address.study).components_path
-        found, records = components(self.desk, address, path)
-        return Result(address, found, records, path)
+        found, manifest = components(self.desk, address, path)
+        return Result(address, manifest, found, record_count(found, manifest), path)
 
     def _ended_error(self, why: str) -> ConflictError:
         return ConflictError(

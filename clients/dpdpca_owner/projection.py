@@ -24,6 +24,7 @@ from dpdpca_protocol.result.outliers import OutlierScores
 from dpdpca_protocol.result.publication import read_components
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import SignedManifest
+from dpdpca_protocol.terms.terms import may_shorten
 from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_runtime.files import replacing, write_private
 
@@ -115,9 +116,11 @@ class Wanted:
     spe: bool = False
     contributions: bool = False
 
-    def of(self, components: Components) -> OutlierScores | None:
+    def of(self, components: Components, manifest: Manifest) -> OutlierScores | None:
         """Raises ConflictError if the components allow no outlier scores."""
-        return OutlierScores.of(components) if self.t2 or self.spe else None
+        if not (self.t2 or self.spe):
+            return None
+        return OutlierScores.of(components, are_shortened=may_shorten(manifest))
 
     def columns(self, outliers: OutlierScores, rows: NDArray[np.float64]) -> Iterator[tuple[str, Any]]:
         """Names and (n,) values of the further columns."""
@@ -167,7 +170,7 @@ def project(
         ConflictError: outlier scores are wanted, but the components allow none.
     """
     names = [f"component_{index + 1}" for index in range(components.component_count)]
-    if (outliers := wanted.of(components)) is not None:
+    if (outliers := wanted.of(components, manifest)) is not None:
         names += [name for name, _ in wanted.columns(outliers, components.origin[None, :])]
     schema = pa.schema([(name, pa.float64()) for name in names])
     count = 0

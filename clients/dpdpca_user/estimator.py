@@ -19,6 +19,7 @@ from dpdpca_protocol.records.columns import kind_of, wrong_kind
 from dpdpca_protocol.result.components import Components, Floats
 from dpdpca_protocol.result.outliers import OutlierScores
 from dpdpca_protocol.terms.features import Feature
+from dpdpca_protocol.terms.terms import EncodingTerms, may_shorten
 from dpdpca_user.results.combined import Combination, combine
 from dpdpca_user.results.correlation import CorrelationComponents, correlation_components
 from dpdpca_user.results.model import Model
@@ -131,6 +132,7 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     n_samples_: int
     n_features_in_: int
     _released: Components
+    _are_shortened: bool
 
     def _adopt(
         self,
@@ -140,6 +142,7 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         reliability: Reliability | None,
         moments: Moments | None,
         metric: str,
+        terms: EncodingTerms,
     ) -> None:
         found = _standardised(components, reliability, metric)
         available = components.component_count if found is None else len(found.vectors)
@@ -194,6 +197,7 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         elif components.mean is not None:
             self.mean_ = components.mean
         self._released, self.moments_ = components, moments
+        self._are_shortened = may_shorten(terms)
         if moments is not None:
             self.loadings_, self.loadings_std_ = moments.loadings()
             if components.mean is not None:
@@ -275,7 +279,7 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             ConflictError: as for `score_t2`.
         """
         check_is_fitted(self)
-        found = OutlierScores.of(self._released)
+        found = OutlierScores.of(self._released, are_shortened=self._are_shortened)
         return replace(found, k=min(found.k, self.n_components_))
 
     def _outlier_score(self, X: Any, score: Callable[[OutlierScores, Floats], Floats]) -> Floats:
@@ -448,7 +452,13 @@ class FederatedPCA(NoisyPCA):
         models = [Model.from_bytes(Path(path).read_bytes()) for path in paths]
         found = estimator.combination_ = combine(models, OS_RANDOMNESS)
         estimator._adopt(
-            found.components, n_components, {"claim": found.claim}, found.reliability, found.moments, metric
+            found.components,
+            n_components,
+            {"claim": found.claim},
+            found.reliability,
+            found.moments,
+            metric,
+            models[0].manifest,
         )
         estimator.model_ = models[0]
         estimator.n_features_in_ = len(found.components.space.names)
@@ -474,7 +484,13 @@ class FederatedPCA(NoisyPCA):
     def _adopt_model(self, model: Model) -> None:
         moments = None if model.reliability is None or model.is_wide else model.moments
         self._adopt(
-            model.components, self.n_components, model.privacy, model.reliability, moments, self.metric
+            model.components,
+            self.n_components,
+            model.privacy,
+            model.reliability,
+            moments,
+            self.metric,
+            model.manifest,
         )
         self.model_ = model
         self.study_ = model.study.hex()

@@ -35,7 +35,7 @@ from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements
 from dpdpca_protocol.terms.terms import Terms
 from dpdpca_protocol.wire.fields import decimal_text
 from dpdpca_user.estimator import NoisyPCA, ParameterError, positive_parameter
-from dpdpca_user.planning.clipping import CLIP_SHARE
+from dpdpca_user.planning.clipping import CLIP_CAP, CLIP_SHARE
 from dpdpca_user.planning.draft import default_delta
 from dpdpca_user.results.moments import Moments
 from dpdpca_user.results.reliability import assess_release
@@ -44,9 +44,6 @@ _NOMINAL_MODULUS_BITS = 3072
 """Nothing is encrypted, but the figures need the width of a plaintext."""
 _DEFAULT_CLIP = 0.35
 """Usual root-mean-square norm, divided by √d, of tables that are centred and scaled by half-ranges."""
-_CAP = 3
-"""Longer rows, in units of the clip norm, are too rare to be worth the noise on the sum of their squares."""
-
 
 _JOINT = rules_of(ReleaseKind.JOINT)
 
@@ -143,7 +140,7 @@ class DPPCA(NoisyPCA):
         components = fit_components(noisy, terms.figures, EncodedSpace.of(terms))
         reliability = assess_release(noisy, terms.figures, components, OS_RANDOMNESS)
         moments = Moments.of(components, reliability, terms.figures)
-        self._adopt(components, k, privacy, reliability, moments, self.metric)
+        self._adopt(components, k, privacy, reliability, moments, self.metric, terms)
         return self
 
     def _wanted(self, d: int) -> int | None:
@@ -260,7 +257,7 @@ class DPPCA(NoisyPCA):
 def _cap_squared(features: tuple[Feature, ...], scaling: str, clip_norm: Fraction) -> Fraction:
     """The square of the largest length that counts: three times the clip norm, or what the bounds allow."""
     longest = longest_norm_squared(features, scaling)
-    return max(min(longest, (_CAP * clip_norm) ** 2), clip_norm**2)
+    return max(min(longest, (CLIP_CAP * clip_norm) ** 2), clip_norm**2)
 
 
 def _per_feature(values: Any, d: int, what: str) -> NDArray[np.float64]:

@@ -1,7 +1,7 @@
 """What is said of a release against the truth, which only a test knows.
 
-Seeded runs: figures are those that were measured, with room for other libraries' rounding. "Truth" is the
-scatter of the clipped records, since what clipping did cannot be seen after a release.
+Seeded runs: figures are those that were measured, with room for other libraries' rounding. These releases do
+not tell what clipping did, so "truth" is the scatter of the clipped records, unless a test says otherwise.
 """
 
 from collections.abc import Callable

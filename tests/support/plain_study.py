@@ -9,7 +9,7 @@ from study_parties import key_for
 
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.paillier.proof import prove_key
-from dpdpca_protocol.privacy.mechanisms.samplers import EXACT
+from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.reference import run_study
 from dpdpca_protocol.release.ciphers import UNENCRYPTED
@@ -49,6 +49,7 @@ def plain_model(
     user: str = "Institute",
     proxy: str = "Relay",
     owners: Sequence[str] = ("Hospital <A>", "Hospital <B>", "Hospital <C>"),
+    noise: Samplers = EXACT,
     **changes: Any,
 ) -> Model:
     """The model of a study on `people`, its parties under these names."""
@@ -73,7 +74,7 @@ def plain_model(
         key_for(draft | changes, key, prove_key(key, identity.public.ed25519)),
     )
     figures = manifest.figures
-    noisy = run_study(manifest, [people], OS_RANDOMNESS, EXACT, UNENCRYPTED)
+    noisy = run_study(manifest, [people], OS_RANDOMNESS, noise, UNENCRYPTED)
     assert isinstance(noisy, NoisyScatter)
     components = fit_components(noisy, figures, EncodedSpace.of(manifest), owners=len(owners))
     return Model(

@@ -13,7 +13,7 @@ from dpdpca_protocol.layout.blocks import NORM_BINS, OCTAVES, BlockName
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.identifiers import StudyId
-from dpdpca_user.planning.choice import Guess, first_round, next_round
+from dpdpca_user.planning.choice import Guess, NextRound, first_round, next_round
 from dpdpca_user.planning.histograms import mean_square, quantile
 from dpdpca_user.planning.prestudy import Histogram, NoisySum, PreStudyResult
 
@@ -271,3 +271,53 @@ def test_noise_by_owners_is_forecast_with_the_cohort_that_drew_it() -> None:
     ]
     least = [float(re.findall(r"which needs ([0-9,]+):", each)[0].replace(",", "")) for each in needed]
     assert least[1] == pytest.approx(2 * least[0], rel=0.01)
+
+
+LENGTHS = {34: 100, 36: 400, 38: 1500, 40: 2500, 42: 450, 44: 50}
+MEAN_SQUARE = sum(count * EDGES[bin] ** 2 for bin, count in LENGTHS.items()) / sum(LENGTHS.values())
+
+
+def told_noise(chosen: NextRound, rows: int, draws: float, unit: float = 1.0) -> float:
+    """The noise of the released sum of squared lengths, divided by that sum; `unit` is that of lengths."""
+    assert chosen.clip_cap is not None
+    rho = float(chosen.rho_share) * 0.02 / draws
+    return (chosen.clip_cap / unit) ** 2 / (rows * sqrt(2 * float(chosen.clip_share) * rho) * MEAN_SQUARE)
+
+
+@pytest.mark.parametrize(
+    ("noise_by", "draws", "in_clear", "share"),
+    [
+        (NoiseBy.PROXY, 1.0, False, "0.01"),
+        (NoiseBy.PROXY, 2.0, True, "0.01"),
+        (NoiseBy.OWNERS, 1.0, False, "0.01"),
+        (NoiseBy.OWNERS, 3.0, False, "0.01"),
+        (NoiseBy.OWNERS, 4.0, False, "0.02"),
+    ],
+)
+def test_the_noise_of_what_clipping_took_is_small_whoever_draws_it(
+    noise_by: NoiseBy, draws: float, in_clear: bool, share: str
+) -> None:
+    """Owners' noise has `draws` times the variance, and components in clear have a second draw."""
+    drawn = draws if noise_by is NoiseBy.OWNERS else 2.0
+    norms = after_norms(long=41)
+    results = [replace(norms, noise_by=noise_by, noise_draws=drawn, pair_norms=histogram(LENGTHS))]
+    results.append(replace(mean_study(2, results, 0.3), noise_by=noise_by, noise_draws=drawn))
+    chosen = next_round(results, D, second_draw=in_clear)
+    assert chosen.release is ReleaseKind.JOINT
+    assert chosen.clip_cap in EDGES
+    assert chosen.clip_share == share
+    assert told_noise(chosen, 10_000, draws) <= 0.03
+
+
+def test_a_study_of_pairs_states_its_cap_in_units_of_differences() -> None:
+    """The histogram shows |y|/√2, and cap and clip norm bound |y|. There are half as many rows as records."""
+    edges = tuple(2.0 ** (o + 1 - OCTAVES) for o in range(OCTAVES))
+    silent = Histogram(edges, (1,) * OCTAVES, 10.0)
+    scales = result(rho_share=Fraction(1, 10), octaves=(silent,) * D, records=40_000)
+    norms = result(study=study(2), pre_studies=(study(1),), pair_norms=histogram(LENGTHS), records=40_000)
+    chosen = next_round([scales, norms], D)
+    assert chosen.release is ReleaseKind.PAIRS
+    assert chosen.clip_cap is not None
+    assert min(abs(chosen.clip_cap / sqrt(2) - edge) for edge in EDGES) < 1e-9
+    assert EDGES[43] < chosen.clip_cap / sqrt(2) < 4 * EDGES[43]
+    assert told_noise(chosen, 20_000, 1.0, sqrt(2)) <= 0.03

@@ -5,12 +5,18 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from study_parties import MakeManifest
 
 from dpdpca_protocol.privacy.accounting import delta_of_tails
 from dpdpca_protocol.privacy.mechanisms import Laplace
 from dpdpca_protocol.study import ReleaseKind, SummedOver
 from dpdpca_protocol.terms.figures import Figures, figures_of
-from dpdpca_protocol.terms.statements import DeltaParts, privacy_figures, privacy_statements
+from dpdpca_protocol.terms.statements import (
+    DeltaParts,
+    about_shortened,
+    privacy_figures,
+    privacy_statements,
+)
 from dpdpca_protocol.terms.terms import NoiseBy, SuiteName, Terms
 
 JOINT = Terms(
@@ -94,3 +100,17 @@ def test_the_scale_of_a_lift_is_that_of_products_with_whole_numbers() -> None:
     )
     facts = privacy_figures(figures_of(lift))
     assert facts["noise_scale"] == pytest.approx(float(figures_of(lift).noise_scale) / 2**12)
+
+
+@pytest.mark.parametrize(("terms", "longest"), [({"release": "joint"}, "1.75"), ({"release": "pairs"}, "2")])
+def test_shortened_rows_are_told_if_there_can_be_any(
+    make_manifest: MakeManifest, terms: dict[str, str], longest: str
+) -> None:
+    """One feature reaches 1.75 half-ranges from its centre, and two of its values differ by 2."""
+    features = [{"name": "x", "lower": 0, "upper": 8, "centre": 7}]
+    told = [
+        about_shortened(make_manifest(features=features, missing="midpoint", clip_norm=norm, **terms))
+        for norm in ("0.9", "1.9" if terms["release"] == "pairs" else "1.7", longest)
+    ]
+    assert [bool(each) for each in told] == [True, True, False]
+    assert ("differences of two records" in told[0]) == (terms["release"] == "pairs")

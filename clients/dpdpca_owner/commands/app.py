@@ -495,11 +495,11 @@ def components(
 
     place = parse_address(address)
     with desk_for(place, to, home, ca_file, passphrase_file) as desk:
-        found, records = actions.components(desk, place, out)
+        found, manifest = actions.components(desk, place, out)
     if as_json:
-        print_facts(True, components_facts(found, records, out), "")
+        print_facts(True, components_facts(found, manifest, out), "")
     else:
-        show_components(found, records, make_console())
+        show_components(found, manifest, make_console())
 
 
 @app.command(epilog=f"Example: dpdpca owner transform {_STUDY} --data records.parquet --out scores.parquet")

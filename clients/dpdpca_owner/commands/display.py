@@ -28,6 +28,7 @@ from rich.text import Text
 from dpdpca_owner.accounts.charge import Charge, Spend, SpendState
 from dpdpca_owner.consent import ConsentSheet, shown_features
 from dpdpca_owner.dry_run import DryRun
+from dpdpca_owner.projection import record_count
 from dpdpca_owner.reports import Report, Unread
 from dpdpca_owner.sending import SendWatcher
 from dpdpca_owner.summary import Summary
@@ -35,6 +36,7 @@ from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.result.components import BELOW_THE_EDGE, Components
 from dpdpca_protocol.study import StudyState
 from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.statements import about_shortened
 from dpdpca_protocol.wire.fields import decimal_text
 from dpdpca_runtime.text import for_terminal
 
@@ -176,10 +178,10 @@ def counting(what: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
         yield lambda count: progress.advance(task, count)
 
 
-def components_facts(found: Components, records: int, out: Path | None) -> dict[str, Any]:
+def components_facts(found: Components, manifest: Manifest, out: Path | None) -> dict[str, Any]:
     """What `components --json` prints."""
     return {
-        "records": records,
+        "records": record_count(found, manifest),
         "names": list(found.space.names),
         "components": found.vectors.tolist(),
         "explained_variance": found.eigenvalues.tolist(),
@@ -190,7 +192,7 @@ def components_facts(found: Components, records: int, out: Path | None) -> dict[
     }
 
 
-def show_components(components: Components, records: int, console: Console) -> None:
+def show_components(components: Components, manifest: Manifest, console: Console) -> None:
     table = Table(
         "component",
         "variance",
@@ -214,9 +216,11 @@ def show_components(components: Components, records: int, console: Console) -> N
     console.print(table)
     trusted, count = components.trusted_count, components.component_count
     console.print(
-        f"{records} records; {trusted} of {count} components are above the noise"
+        f"{record_count(components, manifest)} records; {trusted} of {count} components are above the noise"
         + ("" if trusted == count else f"; the others are {BELOW_THE_EDGE}")
     )
+    if shortened := about_shortened(manifest):
+        console.print(shortened)
 
 
 def booked_text(spend: Spend, state: str = "", *, is_withdrawn: bool = False) -> str:

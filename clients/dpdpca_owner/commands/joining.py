@@ -157,10 +157,10 @@ def join_and_follow(
         raise
     kept.remove(place)
     if as_json:
-        shown = components_facts(result.components, result.records, result.path)
+        shown = components_facts(result.components, result.manifest, result.path)
         print_facts(True, facts | {"agent": False, "result": {"address": str(result.address), **shown}}, "")
     else:
-        show_components(result.components, result.records, make_console())
+        show_components(result.components, result.manifest, make_console())
         say(f"the components are in {result.path}")
 
 

@@ -20,6 +20,7 @@ from dpdpca_protocol.errors import DpdpcaError, NotFoundError
 from dpdpca_protocol.result.components import BELOW_THE_EDGE
 from dpdpca_protocol.study import TERMINAL_STATES, ShareState, StudyState
 from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.statements import about_shortened
 from dpdpca_runtime.http.address import StudyAddress
 
 _LEADING = 5
@@ -104,6 +105,7 @@ def show_result(office: Office, request: Request) -> Response:
         trusted=int(arrays["trusted_components"]),
         rows=_component_rows(arrays),
         below=BELOW_THE_EDGE,
+        shortened=about_shortened(manifest),
         here=f"{root_of(request)}/studies/{path_of(address)}",
     )
 

@@ -18,7 +18,6 @@ from dpdpca_user.commands.parts import (
     open_client,
     read_invitation,
     show,
-    show_table,
 )
 from dpdpca_user.commands.plan import plan
 from dpdpca_user.commands.study import study_app
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from dpdpca_protocol.wire.signing import Statement
     from dpdpca_runtime.http.client import ProxyClient
 
-_CAPTURED = {"variance": "captured", "lower bound": "captured, at least"}
 _FORMATS = "CSV, Parquet or .npz, by the file's name."
 
 app = typer.Typer(help="Create studies as a data user, and get their components.", no_args_is_help=True)
@@ -237,26 +235,9 @@ def result(
     if as_json:
         typer.echo(json.dumps(facts))
         return
-    rows = zip(
-        facts["eigenvalues"], facts["noise_edges"], facts["captured_variance"], facts["labels"], strict=True
-    )
-    show_table(
-        f"{facts['title']}: {facts['records']:,} records, variances in {facts['metric']}",
-        ["#", "released", "noise edge", _CAPTURED[facts["variance_kind"]], ""],
-        [
-            [str(index), f"{value:.4g}", f"{edge:.4g}", f"{captured:.4g}", label]
-            for index, (value, edge, captured, label) in enumerate(list(rows)[:20], 1)
-        ],
-    )
-    k = min(5, len(facts["captured_shares"]))
-    about = "at least" if facts["captured_shares_are_bounds"][k - 1] else "about"
-    typer.echo(
-        f"the first {k} components capture {about} {facts['captured_shares'][k - 1]:.0%} of the variance that"
-        f" the best {k} capture"
-    )
-    typer.echo(facts["not_included"])
-    for line in (*facts["notes"], facts["claim"], *facts["privacy"]["statements"]):
-        typer.echo(line)
+    from dpdpca_user.commands.components import show_components
+
+    show_components(facts)
     if out is not None:
         typer.echo(f"the model is in {out}")
     for line in written:

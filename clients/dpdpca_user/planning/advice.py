@@ -13,6 +13,7 @@ from dpdpca_protocol.records.encoding import RecordEncoder, cut_to_bound
 from dpdpca_protocol.records.pairing import differences
 from dpdpca_protocol.terms.figures import figures_of
 from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_user.planning.clipping import CLIP_CAP, CLIP_SHARE
 from dpdpca_user.planning.draft import default_delta
 from dpdpca_user.planning.histograms import feature_scale, quantile
 from dpdpca_user.planning.noise import usual_norm
@@ -25,6 +26,10 @@ _RULE_CLIP = 0.35
 _WIDE = 5.0
 _NARROW = 1e-6
 """Relative width of bounds below which they are probably a mistake."""
+_LONG_CAP = 2.0
+"""The advice names clip_cap if lengths count that are longer than a good one by more than this factor."""
+_USUAL_CAP = 2.0
+"""A good clip_cap, in units of the usual length of rows, if the clip norm is far below that."""
 _COSTLY = 1.05
 """The advice names max_records if its excess multiplies the noise by at least this factor."""
 _MANY = 20
@@ -47,6 +52,7 @@ def advice(manifest: Manifest, records: int | None = None, *, of_chain: bool = F
 def _advice(manifest: Manifest, records: int | None, of_chain: bool) -> Iterator[str]:
     if manifest.release.has_components and not of_chain and not manifest.rules.is_wide:
         yield from _clip_advice(manifest)
+        yield from _told_advice(manifest)
     yield from _narrow_advice(manifest)
     from_zero = [
         f"{feature.name} {float(feature.origin):g}"
@@ -149,6 +155,39 @@ def _clip_forecast(manifest: Manifest, r: float) -> str:
         " them (assumed: standard deviations of 0.35 of the half-ranges). Shortened records make variances"
         " too small"
     )
+
+
+def _told_advice(manifest: Manifest) -> Iterator[str]:
+    """What the result will not say about clipping and gaps, or only with too much noise."""
+    if not manifest.rules.tells_clipping or manifest.mechanism != "gaussian":
+        return
+    if not manifest.clip_share:
+        told, cost = "how many records were clipped, and by how much this lowered the variances", "two"
+        if manifest.missing == "midpoint":
+            told, cost = f"{told}, or how many values are missing", "three"
+        yield (
+            f"without clip_share, the result cannot say {told}. clip_share = {CLIP_SHARE} lets it say so, for"
+            f" {cost} times this part of the budget"
+        )
+        return
+    longest, cap = math.sqrt(manifest.terms.clip_cap_squared), _good_cap(manifest)
+    if not manifest.clip_cap and longest > _LONG_CAP * cap:
+        yield (
+            f"without clip_cap, lengths up to {longest:.3g} count, the longest that the bounds allow. The"
+            " noise on what clipping took away grows with the square of this length, and clip_cap ="
+            f" {cap:.3g} is usually enough"
+        )
+
+
+def _good_cap(manifest: Manifest) -> float:
+    """A length, in the unit of the clip norm, that few rows exceed.
+
+    It is three times the clip norm, or twice the usual length if the clip norm is very short.
+    """
+    categorical = sum(feature.is_categorical for feature in manifest.features)
+    usual = usual_norm(len(manifest.features) - categorical, categorical)
+    root = math.sqrt(2) if manifest.rules.of_pairs else 1.0
+    return max(CLIP_CAP * float(manifest.clip_norm), _USUAL_CAP * usual * root)
 
 
 def _percent(share: float) -> str:

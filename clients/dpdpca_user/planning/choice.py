@@ -193,13 +193,20 @@ def first_round(
     return replace(alone, reasons=(*reasons, *alone.reasons))
 
 
-def next_round(results: Sequence[PreStudyResult], d: int, mean_rule: MeanRule = _ANY_MEAN) -> NextRound:
+def next_round(
+    results: Sequence[PreStudyResult],
+    d: int,
+    mean_rule: MeanRule = _ANY_MEAN,
+    *,
+    second_draw: bool = False,
+) -> NextRound:
     """The round that follows the rounds so far.
 
     Args:
         results: the results of all rounds, oldest first, at least one.
         d: number of encoded features.
         mean_rule: when a private mean is worth its cost.
+        second_draw: whether the last release gets a second draw of noise, if the proxy draws the first one.
 
     Raises:
         UsageError: the results are not those of a chain that this module has chosen.
@@ -209,9 +216,9 @@ def next_round(results: Sequence[PreStudyResult], d: int, mean_rule: MeanRule = 
     if last.octaves is not None:
         return _after_scales(results)
     if last.pair_norms is not None:
-        return _with_clip_terms(_after_norms(results, mean_rule), results)
+        return _with_clip_terms(_after_norms(results, mean_rule), results, second_draw)
     if last.total is not None:
-        return _with_clip_terms(_after_mean(results, mean_rule), results)
+        return _with_clip_terms(_after_mean(results, mean_rule), results, second_draw)
     raise _not_a_chain("the last result contains nothing from which the next round can be chosen")
 
 
@@ -563,15 +570,27 @@ def _pairs(results: Sequence[PreStudyResult], reasons: tuple[str, ...]) -> NextR
     )
 
 
-def _with_clip_terms(chosen: NextRound, results: Sequence[PreStudyResult]) -> NextRound:
+def _with_clip_terms(chosen: NextRound, results: Sequence[PreStudyResult], second_draw: bool) -> NextRound:
     """The last round of a chain with what it asks about clipping; any other round as it is."""
     if not chosen.is_last:
         return chosen
     last, unit = results[-1], _unit_of_norms(chosen.release)
     rows = last.records // 2 if chosen.release is ReleaseKind.PAIRS else last.records
-    rho = float(chosen.rho_share) * last.rho_total
+    rho = float(chosen.rho_share) * last.rho_total / last_draws(last, second_draw)
     found = clip_terms(_norms_of(results), last.records // 2, rows, chosen.clip_norm / unit, rho)
     return chosen if found is None else replace(chosen, clip_share=found.share, clip_cap=unit * found.cap)
+
+
+def last_draws(last: PreStudyResult, second_draw: bool = False) -> float:
+    """As `PreStudyResult.noise_draws`, of the study that ends the chain of `last`.
+
+    Args:
+        last: any result of the chain.
+        second_draw: as for `next_round`.
+    """
+    if last.noise_by is NoiseBy.OWNERS:
+        return last.noise_draws
+    return 2.0 if second_draw else 1.0
 
 
 def _unit_of_norms(release: ReleaseKind) -> float:
@@ -588,9 +607,7 @@ def _clip_of(results: Sequence[PreStudyResult], release: ReleaseKind) -> tuple[f
     """The norm at which to clip |y|/√2 in the last study, and its quantile: best for its noise, 0.75 for two
     modes."""
     last, norms = results[-1], _norms_of(results)
-    noise = relative_noise(release, GOOD_CENTRE_WEIGHT)
-    if last.noise_by is NoiseBy.OWNERS:
-        noise *= sqrt(last.noise_draws)
+    noise = relative_noise(release, GOOD_CENTRE_WEIGHT) * sqrt(last_draws(last))
     rho = float(rest_of(results)) * last.rho_total
     nu = noise_over_signal(noise, last.encoded_features, rho, last.records)
     level = _TWO_MODES if has_two_modes(norms) else clip_quantile(nu)

@@ -9,6 +9,8 @@ from dpdpca_user.planning.prestudy import Histogram
 
 CLIP_SHARE = "0.005"
 """The part of ρ that drafts give to each number about clipping and missing values."""
+CLIP_CAP = 3
+"""A usual `clip_cap`, in units of the clip norm: few rows are longer, and a longer cap makes more noise."""
 CLIP_SHARES = (CLIP_SHARE, "0.01", "0.02")
 
 _MOST_MISSED = 0.1
@@ -41,7 +43,7 @@ def clip_terms(norms: Histogram, counted: int, rows: int, clip_norm: float, rho:
         counted: how many lengths it counts.
         rows: how many rows the study will have.
         clip_norm: r of the study.
-        rho: what the whole study spends.
+        rho: what the whole study spends, divided by the draws of its noise.
 
     Returns:
         The terms; None if the histogram shows nothing above its noise.

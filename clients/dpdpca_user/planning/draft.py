@@ -139,6 +139,11 @@ def is_blinded_draft(draft: Mapping[str, Any]) -> bool:
     return bool(draft.get("blinding") == Blinding.PAIRWISE)
 
 
+def gets_second_draw(draft: Mapping[str, Any], in_clear: bool = False) -> bool:
+    """Whether the components of a draft get a second draw of noise, if the proxy draws the first one."""
+    return in_clear or not draft.get("participants")
+
+
 def with_noise_by_proxy(draft: Mapping[str, Any]) -> dict[str, Any]:
     """The draft of the same owners in which the proxy draws the noise, so that nothing is blinded."""
     kept = {name: value for name, value in draft.items() if name not in _OF_OWNERS_NOISE}

@@ -14,6 +14,7 @@ from dpdpca_protocol.layout.blocks import NORM_BINS, BlockName
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements
 from dpdpca_user.planning.choice import NextRound, next_round
+from dpdpca_user.planning.draft import gets_second_draw
 from dpdpca_user.planning.placement import Placement
 from dpdpca_user.planning.plan import SECONDS_PER_PADDED_VALUE, Outlook, as_release, outlook
 from dpdpca_user.planning.prestudy import PreStudyResult
@@ -58,7 +59,8 @@ def foreseen_chain(
         if chosen.is_last:
             return ForeseenChain(tuple(manifests), placement)
         results.append(_answer(manifest, records, placement))
-        chosen = next_round(results, encoded_features(base))
+        second_draw = gets_second_draw(base)
+        chosen = next_round(results, encoded_features(base), second_draw=second_draw)
         placement = _moved(placement, chosen, results)
 
 

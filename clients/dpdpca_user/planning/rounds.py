@@ -25,6 +25,7 @@ from dpdpca_user.planning.choice import (
     norm_study,
     norms_after_scales,
 )
+from dpdpca_user.planning.draft import gets_second_draw
 from dpdpca_user.planning.noise import usual_norm, usual_offset
 from dpdpca_user.planning.prestudy import PreStudyResult, pre_study_draws
 from dpdpca_user.planning.wide_chain import WideWishes, is_wide_chain, next_wide_round
@@ -140,7 +141,7 @@ def chosen_round(
     """
     d = encoded_features(base)
     if not is_wide_chain(base, d):
-        return next_round(results, d)
+        return next_round(results, d, second_draw=gets_second_draw(base, in_clear))
     return next_wide_round(results, d, WideWishes.of(base, in_clear), randomness)
 
 

@@ -16,7 +16,7 @@ from dpdpca_protocol.records.columns import MISSING_WORDS, Column
 from dpdpca_protocol.terms.features import column_key
 from dpdpca_runtime.file_kinds import BEGINNING_BYTES, FileKind, foreign_kind, is_binary
 from dpdpca_runtime.text import MARK_BYTES, marked_encoding
-from dpdpca_user.planning.clipping import CLIP_SHARE
+from dpdpca_user.planning.clipping import CLIP_CAP, CLIP_SHARE
 from dpdpca_user.planning.noise import usual_norm
 
 MOST_ROWS = 10_000
@@ -113,13 +113,16 @@ _CHAIN = (
 )
 
 
-def _single(clip_norm: float) -> Iterator[str]:
+def _single(usual: float) -> Iterator[str]:
+    clip_norm = f"{usual:.2g}"
     yield 'release = "joint"           # or "masked": see dpdpca user plan'
     yield (
-        f"clip_norm = {clip_norm:.2g}             # from a rule that needs no data; lower means less noise;"
+        f"clip_norm = {clip_norm}             # from a rule that needs no data; lower means less noise;"
         " study lint says what it will clip"
     )
     yield f"clip_share = {CLIP_SHARE}          # part of the budget for each number about clipping"
+    clip_cap = f"{CLIP_CAP * float(clip_norm):.3g}"
+    yield f"clip_cap = {clip_cap}             # the longest length that counts in them"
 
 
 def room_for(records: int) -> int:

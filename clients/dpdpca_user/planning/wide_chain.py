@@ -15,7 +15,6 @@ from typing import Any, Self
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.study import ReleaseKind, SummedOver
-from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.terms.wide import LEAST_ROWS, MOST_COLUMNS, MOST_ROWS, SEED_BYTES
 from dpdpca_protocol.wire.fields import check_members, decimal_text, malformed, read_integer
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
@@ -24,10 +23,12 @@ from dpdpca_user.planning.choice import (
     NextRound,
     check_chain,
     ids_of,
+    last_draws,
     next_round,
     rest_of,
     scale_in_use,
 )
+from dpdpca_user.planning.draft import gets_second_draw
 from dpdpca_user.planning.prestudy import PreStudyResult, ReleasedSketch
 from dpdpca_user.planning.wide import (
     COMPARED_UP_TO,
@@ -76,7 +77,7 @@ class WideWishes:
         columns = DEFAULT_COLUMNS
         if lift:
             columns = read_integer(lift["columns"], "lift.columns", 1, MOST_COLUMNS)
-        return cls(columns, rows, scores, in_clear or not base.get("participants"))
+        return cls(columns, rows, scores, gets_second_draw(base, in_clear))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,19 +198,18 @@ def _after_sketch(results: Sequence[PreStudyResult], d: int, wishes: WideWishes)
     of_scores = SCORES_PART if wishes.scores else Fraction(0)
     if left <= of_scores:
         raise UsageError("not-a-chain", "the earlier rounds have left nothing for a lift", "start again")
-    by_owners = last.noise_by is NoiseBy.OWNERS
     budget = Budget(
         features=d,
         rows=reading.count,
         of_pairs=reading.of_pairs,
         rho_lift=float(left - of_scores) * last.rho_total,
         rho_full=float(left) * last.rho_total,
-        draws=last.noise_draws if by_owners else 1.0 + wishes.of_in_clear,
+        draws=last_draws(last, wishes.of_in_clear),
         length=length_of(reading),
     )
     choice = choose_release(visibility(reading), min(wishes.columns, d), budget, d <= COMPARED_UP_TO)
     if not choice.is_lift:
-        full = next_round(results[:-1], d, WIDE_MEANS)
+        full = next_round(results[:-1], d, WIDE_MEANS, second_draw=wishes.of_in_clear)
         return replace(full, rho_share=left, pre_studies=ids_of(results), reasons=choice.sentences)
     rule = lift_rule(reading, choice.columns)
     sealed = ("the owners get its components sealed, because scores follow",) if wishes.scores else ()

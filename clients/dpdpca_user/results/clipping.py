@@ -80,13 +80,24 @@ class ClippingFigures:
 
     @property
     def is_most(self) -> bool:
-        """Whether most rows were clipped, so that no interval may describe clipped rows only."""
+        """Whether most rows were clipped."""
         return self.share > MOST
+
+    @property
+    def forbids_intervals(self) -> bool:
+        """Whether intervals and bounds would describe clipped rows only: most rows were clipped, and noise
+        hides what that took away."""
+        return self.is_most and self.factor is None
 
     @property
     def lost(self) -> float | None:
         """The squared length that clipping took from all rows, divided by what it left; None if not known."""
         return None if self.factor is None else self.factor - 1
+
+    @property
+    def before(self) -> str:
+        """What `variances` and `total_variance` are, for the heads of tables."""
+        return "before clipping" if self.present == 1 else "before clipping, without gaps"
 
     @property
     def present(self) -> float:

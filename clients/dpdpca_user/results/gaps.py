@@ -76,6 +76,15 @@ class Gaps:
         return cls(share, deviation, present, unsure, bool(untrusted["may_be_more"]))
 
 
+def unseen_gaps(of_pairs: bool) -> str:
+    """What gaps did to a release that does not tell how many values are missing, in words."""
+    how = "is left out of the difference" if of_pairs else "counts as the centre"
+    return (
+        f"A missing value {how}, so gaps lower variances, and covariances even more. The study does not tell"
+        " how many values are missing, so no figure here allows for them."
+    )
+
+
 def without_gaps(scatter: Floats, within: Floats, present: float) -> Floats:
     """A scatter, (d, d) or only its diagonal in some basis, as it would be without gaps.
 

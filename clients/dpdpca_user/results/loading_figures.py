@@ -1,6 +1,6 @@
 """Two figures of the report as inline SVG: sorted bars of loadings, and the correlation circle.
 
-Both show the uncertainty that the noise leaves.
+Both show the uncertainty that the noise leaves, unless it would be that of clipped records only.
 """
 
 from collections.abc import Sequence
@@ -30,30 +30,39 @@ def loading_bars(moments: Moments) -> list[str]:
     loadings, deviations = moments.loadings()
     names = moments.components.space.names
     return [
-        _bars(index + 1, names, loadings[index], deviations[index])
+        _bars(index + 1, names, loadings[index], deviations[index] if has_spreads(moments) else None)
         for index in range(min(len(loadings), BAR_COMPONENTS))
     ]
 
 
-def _bars(component: int, names: Sequence[str], loadings: Floats, deviations: Floats) -> str:
+def has_spreads(moments: Moments) -> bool:
+    """Whether the figures show standard deviations and ellipses."""
+    return moments.clipping is None or not moments.clipping.forbids_intervals
+
+
+def _bars(component: int, names: Sequence[str], loadings: Floats, deviations: Floats | None) -> str:
     largest = np.argsort(-np.abs(loadings), kind="stable")[:BARS]
     order = largest[np.argsort(-loadings[largest], kind="stable")]
-    reach = float((np.abs(loadings) + _TWO * deviations)[order].max()) or 1.0
+    spreads = np.zeros_like(loadings) if deviations is None else _TWO * deviations
+    reach = float((np.abs(loadings) + spreads)[order].max()) or 1.0
     middle = _NAME + (_WIDTH - _NAME - _PAD) / 2
     unit = (_WIDTH - _NAME - _PAD) / 2 / reach
     rows = []
     for row, feature in enumerate(order):
-        value, deviation = float(loadings[feature]), float(deviations[feature])
+        value, spread = float(loadings[feature]), float(spreads[feature])
         y = _ROW * row + _ROW / 2
         left, right = sorted((middle, middle + unit * value))
-        low, high = middle + unit * (value - _TWO * deviation), middle + unit * (value + _TWO * deviation)
+        told, line = number(value), ""
+        if deviations is not None:
+            told = f"{told} ± {number(float(deviations[feature]))}"
+            low, high = middle + unit * (value - spread), middle + unit * (value + spread)
+            line = f'<line class="spread" x1="{low:.1f}" x2="{high:.1f}" y1="{y}" y2="{y}"/>'
         rows.append(
-            f"<g><title>{escaped(names[feature])}: {number(value)} ± {number(deviation)}</title>"
+            f"<g><title>{escaped(names[feature])}: {told}</title>"
             f'<text class="tick" x="{_NAME - 8}" y="{y + 4}" text-anchor="end">'
             f"{escaped(names[feature], _LONGEST_NAME)}</text>"
             f'<rect class="{"plus" if value >= 0 else "minus"}" x="{left:.1f}" y="{y - 7:.1f}"'
-            f' width="{right - left:.1f}" height="14"/>'
-            f'<line class="spread" x1="{low:.1f}" x2="{high:.1f}" y1="{y}" y2="{y}"/></g>'
+            f' width="{right - left:.1f}" height="14"/>{line}</g>'
         )
     height = _ROW * len(order)
     return (
@@ -64,7 +73,7 @@ def _bars(component: int, names: Sequence[str], loadings: Floats, deviations: Fl
 
 def correlation_circle(moments: Moments) -> str:
     """The correlations of features with the first two components, each with the ellipse that contains it with
-    95 %; empty unless two components are above their noise edges."""
+    95 %, if `has_spreads`; empty unless two components are above their noise edges."""
     known = np.flatnonzero(moments.known_variances)
     correlations, deviations = moments.correlations_with_components()
     if len(correlations) < 2 or not len(known):
@@ -75,11 +84,17 @@ def correlation_circle(moments: Moments) -> str:
     heads = np.column_stack([x0 + _RADIUS * points[0], y0 - _RADIUS * points[1]])
     axes = _RADIUS * _ELLIPSE * spreads
     names = [moments.components.space.names[feature] for feature in known]
-    clouds = "".join(
+
+    def cloud(index: int) -> str:
+        return (
+            f'<ellipse class="cloud" cx="{heads[index, 0]:.1f}" cy="{heads[index, 1]:.1f}"'
+            f' rx="{axes[0, index]:.1f}" ry="{axes[1, index]:.1f}"/>'
+        )
+
+    arrows = "".join(
         f"<g><title>{escaped(names[index])}: {number(float(points[0, index]))} and"
         f" {number(float(points[1, index]))}</title>"
-        f'<ellipse class="cloud" cx="{heads[index, 0]:.1f}" cy="{heads[index, 1]:.1f}"'
-        f' rx="{axes[0, index]:.1f}" ry="{axes[1, index]:.1f}"/>'
+        f"{cloud(index) if has_spreads(moments) else ''}"
         f'<line class="arrow" x1="{x0}" y1="{y0}" x2="{heads[index, 0]:.1f}" y2="{heads[index, 1]:.1f}"/></g>'
         for index in order
     )
@@ -87,7 +102,7 @@ def correlation_circle(moments: Moments) -> str:
         f'<svg viewBox="0 0 {PLOT_WIDTH} {PLOT_HEIGHT}" role="img" aria-label="Correlation circle">'
         f'<circle class="grid" cx="{x0}" cy="{y0}" r="{_RADIUS}" fill="none"/>'
         f'<line class="grid" x1="{x0 - _RADIUS}" x2="{x0 + _RADIUS}" y1="{y0}" y2="{y0}"/>'
-        f'<line class="grid" y1="{y0 - _RADIUS}" y2="{y0 + _RADIUS}" x1="{x0}" x2="{x0}"/>{clouds}'
+        f'<line class="grid" y1="{y0 - _RADIUS}" y2="{y0 + _RADIUS}" x1="{x0}" x2="{x0}"/>{arrows}'
         f'<text class="tick" x="{x0}" y="{PLOT_HEIGHT - 4}" text-anchor="middle">→ component 1</text>'
         f'<text class="tick" x="14" y="{y0}" text-anchor="middle" transform="rotate(-90 14 {y0})">'
         f"→ component 2</text>{labels([int(index) for index in order], heads, names)}</svg>"

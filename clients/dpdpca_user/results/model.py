@@ -28,6 +28,7 @@ from dpdpca_protocol.wire.canonical import check_growth
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_user.results.correlation import CorrelationComponents, correlation_components
+from dpdpca_user.results.gaps import unseen_gaps
 from dpdpca_user.results.moments import Moments
 from dpdpca_user.results.reliability import CLIPPING_IS_NOT_SEEN, Reliability
 from dpdpca_user.results.wide.notes import RoundCount, no_matrix, notes
@@ -265,6 +266,16 @@ class Model:
         }
 
     @property
+    def not_included(self) -> str:
+        """Which records the figures are about, and what clipping and gaps did, as sentences for people."""
+        reliability = self.reliability
+        said = CLIPPING_IS_NOT_SEEN if reliability is None else reliability.about_clipping
+        clipping = None if reliability is None else reliability.clipping
+        if self.manifest.missing != "midpoint" or (clipping is not None and clipping.gaps is not None):
+            return said
+        return f"{said} {unseen_gaps(self.is_of_pairs)}"
+
+    @property
     def correlation(self) -> CorrelationComponents | None:
         """Components of the correlation matrix, by post-processing.
 
@@ -323,9 +334,7 @@ class Model:
             "captured_shares": [share for share, _ in shares],
             "captured_shares_are_bounds": [not is_estimate for _, is_estimate in shares],
             "reliability": None if self.reliability is None else self.reliability.to_body(),
-            "not_included": CLIPPING_IS_NOT_SEEN
-            if self.reliability is None
-            else self.reliability.about_clipping,
+            "not_included": self.not_included,
             "variance_kind": components.variance_kind,
             "variance_deviations": _deviations(components),
             "notes": list(self.notes),

@@ -17,11 +17,15 @@ from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.statements import privacy_statements, result_guarantee
 from dpdpca_protocol.wire.fields import read_time
 from dpdpca_protocol.wire.identifiers import StudyId
-from dpdpca_user.results.clipping import ClippingFigures
 from dpdpca_user.results.figures import SCREE_COMPONENTS, biplot, escaped, number, scree_plot
-from dpdpca_user.results.loading_figures import CIRCLE_FEATURES, correlation_circle, loading_bars
+from dpdpca_user.results.loading_figures import (
+    CIRCLE_FEATURES,
+    correlation_circle,
+    has_spreads,
+    loading_bars,
+)
 from dpdpca_user.results.model import Model, assumptions, claim
-from dpdpca_user.results.reliability import CLIPPING_IS_NOT_SEEN, Reliability
+from dpdpca_user.results.reliability import Reliability
 from dpdpca_user.results.style import STYLE
 
 _HEAT_COMPONENTS = 8
@@ -85,7 +89,6 @@ def render_report(
 def _study(model: Model, verification: Verification | None) -> str:
     manifest, components = model.manifest, model.components
     k = min(5, components.component_count)
-    share, is_estimate = components.captured_share(k)
     facts = [
         ("Release", str(manifest.release)),
         ("Pairs of records" if model.is_of_pairs else "Records", f"{components.count:,}"),
@@ -94,7 +97,7 @@ def _study(model: Model, verification: Verification | None) -> str:
         ("Components above the noise", f"{components.trusted_count} of {components.component_count}"),
         (
             f"Variance captured by the first {k}, as a share of what the best {k} capture",
-            f"{'about' if is_estimate else 'at least'} {share:.0%}",
+            _share(model, k, "about ", "at least "),
         ),
         ("Total variance", _total(components, model.reliability)),
         *_about_clipping(model),
@@ -103,7 +106,7 @@ def _study(model: Model, verification: Verification | None) -> str:
     return (
         f"<article><h2><bdi>{escaped(manifest.title, 200)}</bdi>: {manifest.release} release</h2>"
         f"<p>{escaped(manifest.purpose, 4000)}</p><dl class='cards'>{cards}</dl>"
-        f"{_privacy(model)}{_spectrum(components, model.reliability, model.notes)}{_loadings(model)}"
+        f"{_privacy(model)}{_spectrum(model)}{_loadings(model)}"
         f"{_circle(model)}{_biplot(components)}"
         f"{_cohort(model)}{_spent(model)}{_verification(model, verification)}{_trail(model)}</article>"
     )
@@ -147,14 +150,10 @@ def _about_clipping(model: Model) -> list[tuple[str, str]]:
     facts = [(rows, f"{clipping.share:.1%} ± {clipping.share_deviation:.1%}")]
     if clipping.total_variance is not None and clipping.total_variance_deviation is not None:
         total = f"{number(clipping.total_variance)} ± {number(clipping.total_variance_deviation)}"
-        facts.append((f"Total variance {_before(clipping)}", total))
+        facts.append((f"Total variance {clipping.before}", total))
     if (gaps := clipping.gaps) is not None:
         facts.append(("Missing values", f"{gaps.share:.1%} ± {gaps.share_deviation:.1%}"))
     return facts
-
-
-def _before(clipping: ClippingFigures) -> str:
-    return "before clipping" if clipping.present == 1 else "before clipping, without gaps"
 
 
 def _before_clipping(reliability: Reliability | None, index: int) -> tuple[str, ...]:
@@ -173,15 +172,17 @@ def _before_clipping(reliability: Reliability | None, index: int) -> tuple[str, 
 
 def _before_header(reliability: Reliability | None) -> tuple[str, ...]:
     clipping = None if reliability is None else reliability.clipping
-    return (_before(clipping), "5 to 95 %") if clipping is not None and clipping.factor is not None else ()
+    return (clipping.before, "5 to 95 %") if clipping is not None and clipping.factor is not None else ()
 
 
 def _total(components: Components, reliability: Reliability | None) -> str:
-    deviation = "" if reliability is None else f" ± {number(reliability.total_variance_deviation)}"
-    return f"{number(components.total_variance)}{deviation}"
+    if reliability is None or not reliability.has_intervals:
+        return number(components.total_variance)
+    return f"{number(components.total_variance)} ± {number(reliability.total_variance_deviation)}"
 
 
-def _spectrum(components: Components, reliability: Reliability | None, notes: Sequence[str]) -> str:
+def _spectrum(model: Model) -> str:
+    components, reliability = model.components, model.reliability
     shown = min(components.component_count, SCREE_COMPONENTS)
     rows = [
         (
@@ -192,7 +193,7 @@ def _spectrum(components: Components, reliability: Reliability | None, notes: Se
             *_before_clipping(reliability, index),
             number(float(components.overlaps[index])) if components.overlaps[index] > 0 else "–",
             _point(reliability, "overlap_low", index),
-            _share(components, index),
+            _share(model, index + 1, "", "≥ "),
             _point(reliability, "share_low", index),
             components.label(index),
         )
@@ -211,12 +212,10 @@ def _spectrum(components: Components, reliability: Reliability | None, notes: Se
         f"{components.trusted_count}; those below are {BELOW_THE_EDGE}. The predicted cos² with the true "
         "component is too high where eigenvalues are close. The variance that the first k components"
         " capture, "
-        "as a share of what the best k capture, is an estimate above the edge and a lower bound (≥) below"
-        " it. "
-        "The 5 % points come from drawing the known noise again"
-        f"{_draws(reliability)}. {_clipping(reliability)}</figcaption></figure>{_table(header, rows)}"
+        f"as a share of what the best k capture, is an estimate above the edge{_bounds(reliability)}."
+        f"{_draws(reliability)} {model.not_included}</figcaption></figure>{_table(header, rows)}"
         + (f"<p>Further components in the model file: {more}.</p>" if more else "")
-        + "".join(f"<p class='note'>{escaped(line, 400)}</p>" for line in notes)
+        + "".join(f"<p class='note'>{escaped(line, 400)}</p>" for line in model.notes)
         + "</section>"
     )
 
@@ -250,17 +249,26 @@ def _point(reliability: Reliability | None, name: str, index: int) -> str:
     return number(float(values[index])) if index < len(values) else "–"
 
 
-def _share(components: Components, index: int) -> str:
-    share, is_estimate = components.captured_share(index + 1)
-    return f"{'' if is_estimate else '≥ '}{share:.0%}"
+def _share(model: Model, k: int, about: str, at_least: str) -> str:
+    """The share that the first k components capture, after `about` or, for a lower bound, `at_least`."""
+    share, is_estimate = model.components.captured_share(k)
+    if not is_estimate and not _has_intervals(model.reliability):
+        return "–"
+    return f"{about if is_estimate else at_least}{share:.0%}"
+
+
+def _has_intervals(reliability: Reliability | None) -> bool:
+    return reliability is None or reliability.has_intervals
+
+
+def _bounds(reliability: Reliability | None) -> str:
+    return " and a lower bound (≥) below it" if _has_intervals(reliability) else ""
 
 
 def _draws(reliability: Reliability | None) -> str:
-    return f" {reliability.draws} times" if reliability is not None and reliability.draws else ""
-
-
-def _clipping(reliability: Reliability | None) -> str:
-    return CLIPPING_IS_NOT_SEEN if reliability is None else reliability.about_clipping
+    if reliability is None or not reliability.draws:
+        return ""
+    return f" The 5 % points come from drawing the known noise again {reliability.draws} times."
 
 
 def _loadings(model: Model) -> str:
@@ -294,10 +302,10 @@ def _bars(model: Model) -> str:
     )
     if not figures:
         return ""
+    lines = " Thin lines reach two standard deviations of the noise to either side."
     return (
         f"<h4>The largest loadings of the first components</h4>{figures}<p class='note'>Unit vectors times"
-        " the spread of the component. Thin lines reach two standard deviations of the noise to either"
-        " side.</p>"
+        f" the spread of the component.{lines if has_spreads(model.moments) else ''}</p>"
     )
 
 
@@ -305,11 +313,12 @@ def _circle(model: Model) -> str:
     drawing = "" if model.reliability is None or model.is_wide else correlation_circle(model.moments)
     if not drawing:
         return ""
+    ellipses = " With 95 % probability, the noise leaves a feature within its ellipse."
     return (
         f"<section><h3>Correlation circle</h3><figure>{_drawn(drawing)}"
         "<figcaption>The correlation of each feature"
         " with the first two components. A feature near the circle is described by them almost completely."
-        " With 95 % probability, the noise leaves a feature within its ellipse. At most"
+        f"{ellipses if has_spreads(model.moments) else ''} At most"
         f" {CIRCLE_FEATURES} features are shown, those with the largest"
         " correlations.</figcaption></figure></section>"
     )

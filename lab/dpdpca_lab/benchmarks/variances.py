@@ -4,26 +4,29 @@ python -m dpdpca_lab.benchmarks.variances 5                    made-up tables, f
 python -m dpdpca_lab.benchmarks.variances 5 --data FOLDER      also the tables of the grid
 
 A component of a noisy release is not the true one. So each figure is given against the largest variance there
-is, and against the variance that the first component captures.
+is, and against the variance that the first component captures. The last column says how often percentiles of
+shares and cos² contain those of the complete records before clipping.
 """
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from dpdpca_lab.benchmarks.grid import case_of
+from dpdpca_lab.benchmarks.grid import KINDS, Case, case_of
 from dpdpca_lab.benchmarks.played_chains import complete
 from dpdpca_lab.central.entropy import Floats, RealDraws
 from dpdpca_lab.reference_data import Repeatable, Table, covtype, digits, insurance, musk, terrain
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.release import NoisyScatter
+from dpdpca_protocol.result.components import leading_pairs
 from dpdpca_user.planning.rehearsal import play_chain
-from dpdpca_user.results.clipping import assess_clipping
+from dpdpca_user.results.reliability import Reliability, assess_release
 
-_KINDS = ("numeric", "mixed")
 _EPSILONS = (0.3, 1.0, 3.0)
 _NEAR = 0.15
 _FACTORS = 4
@@ -38,9 +41,25 @@ _SPREADS: dict[str, Callable[[Floats], Floats]] = {
 """How values are spread, made from four normal ones."""
 _OWNERS = 3
 
-Found = tuple[float, float, float, bool | None]
-"""The first variance ÷ the largest; the same ÷ what the component captures; the total ÷ the true one; whether
-the interval contains the largest."""
+
+@dataclass(frozen=True)
+class Found:
+    """What a chain says about one table, beside the truth before clipping and without gaps.
+
+    Attributes:
+        of_largest: the first variance ÷ the largest there is.
+        of_captured: the same ÷ what the first component captures.
+        total: the total ÷ the true one.
+        is_inside: whether the interval of the first variance contains the largest; None without one.
+        shares, cosines: whether the percentiles of each share, and of each cos², contain the true one.
+    """
+
+    of_largest: float
+    of_captured: float
+    total: float
+    is_inside: bool | None
+    shares: tuple[bool, ...]
+    cosines: tuple[bool, ...]
 
 
 def made_up(records: int = 8000) -> list[Table]:
@@ -57,43 +76,85 @@ def made_up(records: int = 8000) -> list[Table]:
 
 
 def lines(tables: list[Table], runs: int) -> Iterator[str]:
-    yield "| table | ε | ÷ largest | ÷ captured | total | within 15 % of largest, captured | in interval |"
-    yield "|---|---|---|---|---|---|---|"
-    every: list[Found] = []
-    for table, epsilon in product(tables, _EPSILONS):
+    yield (
+        "| table | kind | ε | ÷ largest | ÷ captured | total | within 15 % of largest, captured |"
+        " in interval | share, cos² in percentiles |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|"
+    every: dict[str, list[Found]] = {kind: [] for kind in KINDS}
+    for table, kind, epsilon in product(tables, KINDS, _EPSILONS):
         found = [
-            first_variance(table, kind, times, epsilon)
-            for kind, times, _ in product(_KINDS, (1.0, 10.0), range(runs))
+            played(case_of(table, kind, times), epsilon) for times, _ in product((1.0, 10.0), range(runs))
         ]
-        every += found
-        yield f"| {table.name} | {epsilon:g} | {_summary(found)} |"
-    yield f"| all | | {_summary(every)} |"
+        every[kind] += found
+        yield f"| {table.name} | {kind} | {epsilon:g} | {_summary(found)} |"
+    for kind, found in every.items():
+        yield f"| all | {kind} | | {_summary(found)} |"
 
 
-def first_variance(table: Table, kind: str, times: float, epsilon: float) -> Found:
+def played(case: Case, epsilon: float) -> Found:
     """One chain. A chain without a component above the noise has the first variance 0."""
-    case = case_of(table, kind, times)
-    played = play_chain(case.base(epsilon), complete, case.owners(_OWNERS), OS_RANDOMNESS)
-    noisy, components = played.rounds[-1].result, played.components
+    chain = play_chain(case.base(epsilon), complete, case.owners(_OWNERS), OS_RANDOMNESS)
+    noisy, components = chain.rounds[-1].result, chain.components
     assert isinstance(noisy, NoisyScatter)
-    told = assess_clipping(noisy, played.main.figures, components, _OWNERS)
+    reliability = assess_release(noisy, chain.main.figures, components, OS_RANDOMNESS, _OWNERS)
+    told = reliability.clipping
     first, total, inside = float(components.captured[0]), components.total_variance, None
     largest = float(np.linalg.eigvalsh(case.scatter)[-1])
     if told is not None and told.total_variance is not None and len(told.variances):
         first, total = float(told.variances[0]), told.total_variance
         inside = bool(told.low[0] <= largest <= told.high[0])
     vector = components.vectors[0]
-    captured = float(vector @ case.scatter @ vector)
-    return first / largest, first / captured, total / float(np.trace(case.scatter)), inside
+    shares, cosines = contained(reliability, components.vectors, case)
+    return Found(
+        of_largest=first / largest,
+        of_captured=first / float(vector @ case.scatter @ vector),
+        total=total / float(np.trace(case.scatter)),
+        is_inside=inside,
+        shares=shares,
+        cosines=cosines,
+    )
+
+
+def contained(
+    reliability: Reliability, vectors: Floats, case: Case
+) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+    """Whether the percentiles of each share, and of each cos², contain that of the complete records before
+    clipping; nothing without percentiles.
+
+    Args:
+        reliability: with the percentiles.
+        vectors: (k, d) the components, at least those with percentiles.
+        case: with the complete records.
+    """
+    k = len(reliability.share_low)
+    vectors, best = vectors[:k], leading_pairs(case.scatter, max(k, 1))[1][:k]
+    shares = [case.captured(vectors, index) for index in range(1, k + 1)]
+    cosines = np.einsum("ki,ki->k", vectors, best) ** 2
+    return (
+        _between(reliability.share_low, shares, reliability.share_high),
+        _between(reliability.overlap_low, cosines, reliability.overlap_high),
+    )
+
+
+def _between(low: Floats, values: ArrayLike, high: Floats) -> tuple[bool, ...]:
+    return tuple(((low <= np.asarray(values)) & (np.asarray(values) <= high)).tolist())
 
 
 def _summary(found: list[Found]) -> str:
-    numbers = np.array([each[:3] for each in found])
-    inside = [each[3] for each in found if each[3] is not None]
+    numbers = np.array([(each.of_largest, each.of_captured, each.total) for each in found])
     near = (np.abs(numbers[:, :2] - 1) <= _NEAR).mean(axis=0)
     middle = " | ".join(f"{value:.2f}" for value in np.median(numbers, axis=0))
-    covered = f"{np.mean(inside):.2f}" if inside else ""
-    return f"{middle} | {near[0]:.2f}, {near[1]:.2f} | {covered}"
+    inside = _part(each.is_inside for each in found if each.is_inside is not None)
+    shares = _part(held for each in found for held in each.shares)
+    cosines = _part(held for each in found for held in each.cosines)
+    return f"{middle} | {near[0]:.2f}, {near[1]:.2f} | {inside} | {shares}, {cosines}"
+
+
+def _part(held: Iterable[bool]) -> str:
+    """The part of these that are true; empty for none."""
+    kept = list(held)
+    return f"{np.mean(kept):.2f}" if kept else ""
 
 
 def main() -> None:

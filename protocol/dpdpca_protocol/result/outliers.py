@@ -2,7 +2,8 @@
 
 T² says how unusual a record is within the components, and SPE (the squared prediction error) how far it lies
 outside them. Each score belongs to one record and does not depend on other records. The limits are those of
-records with a normal distribution whose mean and variances are the released ones.
+records with a normal distribution whose mean and variances are the released ones. Released variances are
+those of records that the clip norm may have shortened, while scores are those of records as they are.
 """
 
 from dataclasses import dataclass
@@ -28,19 +29,22 @@ class OutlierScores:
     Attributes:
         components: as published; the first `k` of them are used.
         k: at most the number of components above their noise edges.
+        are_shortened: whether the clip norm may have shortened records of the study.
     """
 
     components: Components
     k: int
+    are_shortened: bool = False
 
     @classmethod
-    def of(cls, components: Components, k: int | None = None) -> Self:
+    def of(cls, components: Components, k: int | None = None, *, are_shortened: bool = False) -> Self:
         """Scores from the first k components.
 
         Args:
             components: as published, with a mean.
             k: at most as many as are above their noise edges. None for those that are predicted to be near
                 the true ones, but at least one.
+            are_shortened: as the attribute.
 
         Raises:
             ConflictError: `no-mean`, without a mean there is no distance from it; `nothing-above-noise`, no
@@ -60,7 +64,7 @@ class OutlierScores:
                 "use more records or a larger epsilon",
             )
         close = int(np.logical_and.accumulate(components.overlaps >= _CLOSE).sum())
-        return cls(components, max(close, 1) if k is None else min(k, trusted))
+        return cls(components, max(close, 1) if k is None else min(k, trusted), are_shortened)
 
     def t2(self, rows: Floats) -> Floats:
         """(n,) Hotelling's T² of (n, d) rows in original units: Σ score²/variance over the components."""
@@ -122,6 +126,12 @@ class OutlierScores:
         if d > n:
             said.append(
                 f"There are more features ({d}) than records ({n}), so the limits are only a rough guide."
+            )
+        if self.are_shortened:
+            said.append(
+                "The variances are those of shortened records: the study shortened what was longer than its"
+                " clip norm. Scores are those of records as they are. If many were shortened, T² and SPE are"
+                " too large for their limits."
             )
         low = float(self.components.overlaps[: self.k].min())
         if low < _CLOSE:

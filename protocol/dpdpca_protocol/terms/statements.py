@@ -12,6 +12,7 @@ from dpdpca_protocol.privacy.accounting import best_guess
 from dpdpca_protocol.privacy.mechanisms import Guarantee, Quantity, SharedGaussian
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.terms import EncodingTerms, may_shorten
 
 _GRID_POWERS = {Quantity.PRE_STUDY: 0, Quantity.LIFT: 1}
 """How many factors of a released number are in grid units, where these are not two."""
@@ -74,6 +75,17 @@ def privacy_statements(figures: Figures) -> tuple[str, ...]:
             )
         said.append(continuous)
     return tuple(said)
+
+
+def about_shortened(terms: EncodingTerms) -> str:
+    """What the clip norm did to the variances of a result, in words; empty if no row can be longer."""
+    if not may_shorten(terms):
+        return ""
+    rows = "differences of two records" if terms.rules.of_pairs else "records"
+    return (
+        f"The variances are those of shortened {rows}: what was longer than the clip norm was shortened to it"
+        " before it was added up. So variances may be too small."
+    )
 
 
 def privacy_figures(figures: Figures) -> dict[str, Any]:

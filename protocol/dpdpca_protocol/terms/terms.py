@@ -7,7 +7,7 @@ from typing import Protocol
 
 from dpdpca_protocol.layout.blocks import CLIPPING, TOLD, BlockName
 from dpdpca_protocol.study import ReleaseKind, SummedOver
-from dpdpca_protocol.terms.features import Feature
+from dpdpca_protocol.terms.features import Feature, longest_norm_squared
 from dpdpca_protocol.terms.release_rules import ReleaseRules, rules_of
 
 _CLIP_BITS, _CLIP_SUM_BITS = 40, 61
@@ -70,6 +70,11 @@ class EncodingTerms(Protocol):
 
     @property
     def rules(self) -> ReleaseRules: ...
+
+
+def may_shorten(terms: EncodingTerms) -> bool:
+    """Whether bounds and centres allow a row that is longer than the clip norm."""
+    return terms.clip_norm**2 < longest_norm_squared(terms.features, terms.scaling, terms.rules.of_pairs)
 
 
 def record_bound(clip_norm: Fraction, fraction_bits: int) -> int:

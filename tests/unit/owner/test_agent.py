@@ -24,6 +24,7 @@ from dpdpca_owner.rotation import rotate_keys
 from dpdpca_owner.sources import RegisteredSource
 from dpdpca_protocol.result.components import Components
 from dpdpca_protocol.study import ShareState
+from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_runtime.files import write_private
 from dpdpca_runtime.http.address import StudyAddress
@@ -231,7 +232,7 @@ def test_a_stop_in_the_middle_of_sending_is_continued(
 def test_it_prints_lines_for_other_programs(capsys: pytest.CaptureFixture[str]) -> None:
     place = StudyAddress("https://proxy.example", StudyId(bytes(32)))
     print_line(Joined(place, "A study", 5, 900, "2026-01-01T00:00:00Z", 0.25))
-    print_line(Result(place, cast(Components, None), 12, Path("components.npz")))
+    print_line(Result(place, cast(Manifest, None), cast(Components, None), 12, Path("components.npz")))
     joined, result = map(json.loads, capsys.readouterr().out.splitlines())
     assert joined == {
         "event": "joined",

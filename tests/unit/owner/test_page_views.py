@@ -160,6 +160,9 @@ def test_the_other_pages_show_what_there_is(full: PageScene) -> None:
     shown = full.show(path)
     assert "1 of 2 components are above the noise" in words_of(shown)
     assert "age &lt;years&gt;" in shown
+    assert "The variances are those of shortened records: what was longer than the clip norm" in words_of(
+        shown
+    )
     saved = full.browser.get(f"{path}.npz")
     assert saved.headers["content-disposition"].startswith('attachment; filename="components-')
     assert saved.content[:2] == b"PK"

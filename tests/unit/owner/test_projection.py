@@ -12,8 +12,12 @@ import pyarrow.parquet
 import pytest
 from genotype_files import SITES, write_bed, write_csv
 from owner_scene import MakeScene, Scene
+from rich.console import Console
 
 from dpdpca_owner import actions
+from dpdpca_owner.commands.display import show_components
+from dpdpca_owner.commands.outliers import outlier_facts, outlier_lines
+from dpdpca_owner.projection import Wanted, record_count
 from dpdpca_protocol.errors import (
     AuthenticationError,
     CryptographicError,
@@ -76,7 +80,7 @@ def records(scene: Scene, text: str) -> Any:
 def test_components_open_and_are_saved_privately(scene: Scene, tmp_path: Path) -> None:
     components = publish(scene)
     out = tmp_path / "model.npz"
-    found, _records = actions.components(scene.desk, scene.address, out)
+    found, _manifest = actions.components(scene.desk, scene.address, out)
     np.testing.assert_array_equal(found.vectors, components.vectors)
     with np.load(out, allow_pickle=False) as saved:
         assert saved["names"].tolist() == ["sex = f", "sex = m", "age"]
@@ -88,8 +92,8 @@ def test_a_study_of_pairs_counts_two_records_a_pair(make_scene: MakeScene, tmp_p
     """As the data user counts them; what is released is the number of pairs."""
     scene = make_scene(features=[SEX, AGE], release="pairs")
     publish(scene)
-    found, records = actions.components(scene.desk, scene.address, tmp_path / "model.npz")
-    assert (found.count, records) == (120, 240)
+    found, manifest = actions.components(scene.desk, scene.address, tmp_path / "model.npz")
+    assert (found.count, record_count(found, manifest)) == (120, 240)
     with np.load(tmp_path / "model.npz", allow_pickle=False) as saved:
         assert saved["records"] == 240
 
@@ -161,7 +165,7 @@ def test_a_masked_study_has_no_mean_and_keeps_its_least_count(
 ) -> None:
     scene = make_scene(release="masked")
     publish(scene)
-    found, _records = actions.components(scene.desk, scene.address)
+    found, _manifest = actions.components(scene.desk, scene.address)
     assert found.mean is None
     publish(scene, change=change)
     with pytest.raises(MessageError, match="do not match the manifest"):
@@ -184,6 +188,24 @@ def test_scores_keep_the_records_order_and_take_the_centre_for_what_is_missing(
     np.testing.assert_allclose(scores, [[0, 1, 1], [1, 0, 0], [0, 0, 4]])
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     assert all(line.startswith("GET") for line in scene.proxy.received)
+
+
+@pytest.mark.parametrize(("clip_norm", "is_said"), [("1", True), ("1.4142136", False)])
+def test_variances_are_said_to_be_those_of_shortened_records(
+    make_scene: MakeScene, tmp_path: Path, clip_norm: str, is_said: bool
+) -> None:
+    """Unless no record can be longer than the clip norm: age is within 1 of its centre, and a level is 1."""
+    scene = make_scene(features=[SEX, AGE], missing="midpoint", clip_norm=clip_norm)
+    publish(scene)
+    found, manifest = actions.components(scene.desk, scene.address)
+    with (tmp_path / "shown.txt").open("w") as file:
+        show_components(found, manifest, Console(file=file, width=200))
+    location, wanted = records(scene, "age,sex\n100,m\n"), Wanted(t2=True)
+    done = actions.transform(scene.desk, scene.address, location, tmp_path / "scores.csv", wanted)
+    assert done.outliers is not None
+    said = "\n".join(outlier_lines(outlier_facts(done.outliers, wanted)))
+    for text in ((tmp_path / "shown.txt").read_text(), said):
+        assert ("The variances are those of shortened records" in text) == is_said
 
 
 def test_dropped_records_have_empty_scores(make_scene: MakeScene, tmp_path: Path) -> None:

@@ -252,6 +252,17 @@ def test_outlier_scores_are_those_of_the_components(joint_model: Model, tmp_path
         pca.score_t2(np.full((1, 5), 1e200))
 
 
+def test_outlier_scores_say_that_variances_are_those_of_shortened_records(model_file: Path) -> None:
+    def is_said(pca: Any) -> bool:
+        return any("those of shortened records" in said for said in pca.outlier_scores_.warnings())
+
+    assert is_said(FederatedPCA.from_model(model_file))
+    rows = correlated_rows(4000)
+    short, longest = (DPPCA(bounds=(-5, 7), epsilon=20.0, clip_norm=norm).fit(rows) for norm in (0.9, 2.0))
+    assert is_said(short)
+    assert not is_said(longest)
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("size", [1e-100, 1.0, 1e100])
 def test_squares_of_variances_never_overflow(size: float) -> None:

@@ -3,54 +3,15 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from report_page import Page
 
 from dpdpca_user.results.figures import escaped
 from dpdpca_user.results.loading_figures import correlation_circle, loading_bars
 from dpdpca_user.results.model import Contribution, Model, TrailEntry
 from dpdpca_user.results.report import Table, Verification, render_report
-
-VOID = {"meta", "br", "line", "rect", "path", "circle", "ellipse"}
-
-
-class Page(HTMLParser):
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str, str]] = []
-        self.text: list[str] = []
-        self.feed(html)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-
-    @property
-    def drawings(self) -> list[str]:
-        """The names of the figures, in their order."""
-        return [value for _, name, value in self.attributes if name == "aria-label"]
-
-    @property
-    def words(self) -> str:
-        return " ".join(" ".join(self.text).split())
 
 
 def page_of(*models: Model, tables: tuple[Table, ...] = ()) -> Page:

@@ -67,7 +67,13 @@ def test_a_draft_is_that_of_a_chain(tmp_path: Path, names: Sequence[str] | None)
     assert facts["release"] is None
     assert not [line for line in facts["advice"] if "clip" in line]
     single = tomllib.loads(drafted(tmp_path, AGE, participants=names).text)
-    assert single == base | {"release": "joint", "clip_norm": 0.35, "clip_share": 0.005}
+    assert single == base | {
+        "release": "joint",
+        "clip_norm": 0.35,
+        "clip_share": 0.005,
+        "clip_cap": 1.05,
+    }
+    assert not [line for line in advice(lint_draft(single)) if "without clip" in line]
 
 
 def test_a_draft_that_names_nobody_has_the_proxy_s_noise(tmp_path: Path) -> None:
@@ -243,6 +249,37 @@ def test_a_draft_by_hand_says_what_it_will_clip() -> None:
     assert "shorten few of the records if the centres are at the means, and nearly all" in said(clip_norm=3)
     assert "few of the differences" in said(release="pairs", clip_norm=4)
     assert "shorten" not in " ".join(advice(manifest_of(features=features), of_chain=True))
+
+
+def told_advice(**changes: Any) -> str:
+    return " ".join(line for line in advice(manifest_of(**changes)) if line.startswith("without clip_"))
+
+
+@pytest.mark.parametrize("release", ["joint", "pairs"])
+def test_a_draft_by_hand_is_told_what_its_result_cannot_say(release: str) -> None:
+    said = told_advice(release=release)
+    assert "how many records were clipped, and by how much" in said
+    assert "how many values are missing. clip_share = 0.005 lets it say so, for three times" in said
+    assert told_advice(release=release, clip_share="0.005") == ""
+    if release == "joint":
+        assert "for two times" in told_advice(missing="reject")
+        assert "missing" not in told_advice(missing="reject")
+        assert told_advice(mechanism="laplace") == ""
+    assert told_advice(release="masked", participants="enrolled") == ""
+    assert not [line for line in advice(manifest_of(), of_chain=True) if "clip_share" in line]
+
+
+@pytest.mark.parametrize(("release", "unit"), [("joint", 1.0), ("pairs", math.sqrt(2))])
+def test_a_cap_is_advised_where_the_bounds_allow_far_longer_records(release: str, unit: float) -> None:
+    """The centres are at the lower bounds, so records may have norm 2√3, and differences too."""
+    features = [{"name": name, "lower": 0, "upper": 100, "centre": 0} for name in "abc"]
+    terms = {"release": release, "features": features, "clip_share": "0.005"}
+    usual = 2 * 0.35 * math.sqrt(3) * unit
+    assert f"lengths up to {2 * math.sqrt(3):.3g} count" in told_advice(**terms, clip_norm="0.1")
+    assert f"clip_cap = {usual:.3g} is usually" in told_advice(**terms, clip_norm="0.1")
+    assert "clip_cap = 1.71 is usually" in told_advice(**terms, clip_norm="0.57")
+    assert told_advice(**terms, clip_norm="0.6") == ""
+    assert told_advice(**terms, clip_norm="0.1", clip_cap="1") == ""
 
 
 def manifest_of(**changes: Any) -> Any:
