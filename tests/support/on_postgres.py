@@ -26,11 +26,11 @@ from dpdpca_runtime.files import private_dir, write_private
 if TYPE_CHECKING:
     from federation.processes import Machine
 
-_binaries = programs()
-assert _binaries is not None, "this plugin is loaded where PostgreSQL is installed"
-_server = PostgresServer(Path(os.environ[FOLDER_VARIABLE]), _binaries)
+_server = PostgresServer(Path(os.environ[FOLDER_VARIABLE]), programs())
 _databases: dict[Path, str] = {}
 """Of each home."""
+_FILES = (DATABASE_FILE, dpdpca_user.home.DATABASE_FILE)
+_PASSPHRASE = b"open sesame"
 
 
 def _use(home: Path, database: str) -> None:
