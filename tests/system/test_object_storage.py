@@ -17,6 +17,7 @@ from object_server import (
     Fault,
     ObjectServer,
     Relay,
+    altering_uploads,
     behind,
     keeping,
     lead_to,
@@ -331,6 +332,7 @@ BROKEN: dict[str, Fault] = {
     "fails": unavailable,
     "does not answer in time": slow(8.0),
     "loses what it accepted": swallowing(""),
+    "gets other bytes than were sent": altering_uploads,
 }
 
 
