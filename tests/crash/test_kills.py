@@ -18,7 +18,7 @@ from typing import Protocol
 
 import pytest
 from object_server import lead_to, object_server
-from postgres_server import PostgresServer, programs, running_server
+from postgres_server import programs, running_server
 from promises import Promise
 from proxy_process import ProcessWorld, RoundRobin
 from proxy_world import OpenStudy, Values, unlike_before
@@ -173,19 +173,10 @@ def world(parties: Parties, request: pytest.FixtureRequest) -> Iterator[ProcessW
         yield world
 
 
-@contextmanager
-def postgres() -> Iterator[PostgresServer]:
-    binaries = programs()
-    if binaries is None:
-        pytest.skip("PostgreSQL is not installed (Debian: postgresql)")
-    with running_server(binaries) as server:
-        yield server
-
-
 @pytest.fixture
 def far_world(parties: Parties, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessWorld]:
     """Two proxies with PostgreSQL and object storage."""
-    with postgres() as server, object_server() as objects:
+    with running_server(programs()) as server, object_server() as objects:
         objects.make_bucket("files")
         lead_to(monkeypatch, objects.url)
         database = server.url(server.new_database())
@@ -255,7 +246,10 @@ def test_receipts_and_releases_agree_over_crashes_of_the_database(
 ) -> None:
     """The server of two proxies loses all that it had only in memory."""
     source, toll = random.Random(least), Toll()
-    with postgres() as server, serving(parties, 2, database=server.url(server.new_database())) as world:
+    with (
+        running_server(programs()) as server,
+        serving(parties, 2, database=server.url(server.new_database())) as world,
+    ):
         while toll.kills < least:
             toll.storm(world, [server], source, KILLS_OF_A_STUDY, LONGEST_LIFE_SECONDS)
     toll.tell(promise, "the PostgreSQL of two proxies")

@@ -3,19 +3,22 @@
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 from promises import Promise
-from proxy_process import RoundRobin, released_noise
-from proxy_world import PATIENCE_SECONDS, OpenStudy, values_of, wait_for
+from proxy_process import RoundRobin, ServedProxy, released_noise
+from proxy_world import PATIENCE_SECONDS, OpenStudy, slug, values_of, wait_for
 from study_parties import Parties
 
 from dpdpca_protocol.errors import ConflictError
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_proxy.audit import HOLDS, audit_study
 from dpdpca_runtime.http.retry import Patience
+from dpdpca_runtime.http.signature import RequestSigner
 
 STUDIES = 2
 
@@ -117,3 +120,34 @@ def test_a_process_that_dies_leaves_its_work_to_the_other(world: RoundRobin) -> 
     world.served = world.served[:1]
     study.wait_state("released")
     assert len(released_noise(world.home, study.study.hex())) == 1
+
+
+@pytest.mark.parametrize(("first", "then"), [(0, 1), (1, 0)])
+def test_a_request_that_one_process_took_is_refused_by_the_other(
+    world: RoundRobin, first: int, then: int
+) -> None:
+    study = world.open_study(3)
+    request = httpx.Request("GET", world.url + study.path)
+    RequestSigner(world.owners[0]).sign(request, None, datetime.now(UTC))
+    assert sent_to(world.served[first], request).status_code == 200
+    again = sent_to(world.served[then], request)
+    assert (again.status_code, slug(again)) == (401, "replayed-request")
+
+
+def sent_to(served: ServedProxy, request: httpx.Request) -> httpx.Response:
+    """The answer to the same bytes, whatever port they were signed for."""
+    url = request.url.copy_with(port=served.port)
+    with httpx.Client(trust_env=False) as client:
+        return client.send(httpx.Request(request.method, url, headers=request.headers))
+
+
+def test_a_stream_of_one_process_shows_what_the_other_does(world: RoundRobin) -> None:
+    here, there = world.served
+    study = world.open_study(3)
+    owner, chunks = world.owners[0], study.plain_chunks(values_of(3, 0))
+    study.upload(owner, chunks)
+    with world.client_of(here, world.user) as follower, world.client_of(there, owner) as sender:
+        updates = follower.events(study.study)
+        assert next(updates).detail["owners_complete"] == 0
+        sender.complete_share(study.study, study.claim(owner, chunks))
+        assert next(update for update in updates if update.kind == "state").detail["owners_complete"] == 1

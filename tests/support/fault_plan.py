@@ -278,7 +278,7 @@ def _wrap_objects(plan: FaultPlan) -> None:
     """Only where the extra `s3` is installed, as in all tests."""
     from dpdpca_proxy.store.objects import ObjectStore
 
-    real_put, real_remove = ObjectStore._put, ObjectStore.remove
+    real_put, real_remove, real_probe = ObjectStore._put, ObjectStore.remove, ObjectStore.probe
 
     def putting(self: ObjectStore, name: str, content: bytes) -> bool:
         plan.point("put", _store_error)
@@ -291,7 +291,11 @@ def _wrap_objects(plan: FaultPlan) -> None:
         real_remove(self, name)
         plan.point("deleted", _store_error)
 
-    _replace(ObjectStore, _put=putting, remove=deleting)
+    def probing(self: ObjectStore) -> None:
+        real_probe(self)
+        plan.point("probed", _store_error)
+
+    _replace(ObjectStore, _put=putting, remove=deleting, probe=probing)
 
 
 def _wrap_answers(plan: FaultPlan) -> None:

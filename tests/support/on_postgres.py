@@ -1,10 +1,10 @@
-"""A plugin of pytest: every proxy keeps its facts in PostgreSQL, at the server that a variable names.
+"""A plugin of pytest: proxies and data users keep their facts in PostgreSQL, whose server a variable names.
 
     PYTHONPATH=tests/support pytest -p on_postgres tests/unit/proxy/test_whole_study.py
 
 So what holds on SQLite is shown on PostgreSQL by the same tests. The settings file of a home names its
 database, also in a federation of real processes. A copy of a home, and a backup that is put back, gets a copy
-of its database.
+of its database. In a federation of real processes, the data user keeps its SQLite file.
 """
 
 import json
@@ -18,7 +18,9 @@ import proxy_process
 import proxy_world
 import pytest
 from postgres_server import FOLDER_VARIABLE, PostgresServer, programs
+from user_world import UserWorld
 
+import dpdpca_user.home
 from dpdpca_proxy.proxy import DATABASE_FILE
 from dpdpca_proxy.settings import SETTINGS_FILE
 from dpdpca_runtime.files import private_dir, write_private
@@ -26,11 +28,11 @@ from dpdpca_runtime.files import private_dir, write_private
 if TYPE_CHECKING:
     from federation.processes import Machine
 
-_binaries = programs()
-assert _binaries is not None, "this plugin is loaded where PostgreSQL is installed"
-_server = PostgresServer(Path(os.environ[FOLDER_VARIABLE]), _binaries)
+_server = PostgresServer(Path(os.environ[FOLDER_VARIABLE]), programs())
 _databases: dict[Path, str] = {}
 """Of each home."""
+_FILES = (DATABASE_FILE, dpdpca_user.home.DATABASE_FILE)
+_PASSPHRASE = b"open sesame"
 
 
 def _use(home: Path, database: str) -> None:
@@ -75,12 +77,43 @@ def pytest_collection_finish() -> None:
         world.Federation._machine = _on_machine(world.Federation._machine)
 
 
+def _open_user(open_service: Callable[[UserWorld], None]) -> Callable[[UserWorld], None]:
+    def opened(user: UserWorld) -> None:
+        if user.home not in _databases:
+            _databases[user.home] = _server.new_database()
+            # On a server, secret keys must be sealed.
+            write_private(user.home / "identity.pem", user.world.user.to_pem(_PASSPHRASE))
+            write_private(user.home / "passphrase", _PASSPHRASE)
+        user.settings.setdefault("passphrase_file", user.home / "passphrase")
+        user.settings["database"] = _server.url(_databases[user.home])
+        open_service(user)
+
+    return opened
+
+
+def _backup(user: UserWorld) -> str:
+    user.service.close()
+    copy = _server.new_database(like=_databases[user.home])
+    user.open()
+    return copy
+
+
+def _put_back(user: UserWorld, backup: str) -> None:
+    user.service.close()
+    _databases[user.home] = _server.new_database(like=backup)
+    user.open()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown() -> None:
-    assert not [home for home in _databases if (home / DATABASE_FILE).exists()], "it used SQLite"
+    used = [home for home in _databases for name in _FILES if (home / name).exists()]
+    assert not used, "it used SQLite"
 
 
 for _world in (proxy_world.ProxyWorld, proxy_process.ProcessWorld):
     setattr(_world, "start", _on_server(vars(_world)["start"]))  # noqa: B010 # for all instances, on purpose
+setattr(UserWorld, "open", _open_user(UserWorld.open))  # noqa: B010 # the same
+setattr(UserWorld, "backup", _backup)  # noqa: B010
+setattr(UserWorld, "put_back", _put_back)  # noqa: B010
 for _copy in ("copy_home", "copy_with_generation"):
     vars(proxy_world)[_copy] = _with_database(vars(proxy_world)[_copy])

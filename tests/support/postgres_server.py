@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
+from installed import missing
 
 FOLDER_VARIABLE = "POSTGRES_OF_TESTS"
 """Names the folder of a running server to the plugin `on_postgres`."""
@@ -17,10 +18,10 @@ _SUPERUSER = "postgres"
 _START_SECONDS = 60
 
 
-def programs() -> Path | None:
-    """The folder of the newest server's programs, or None if there is none."""
+def programs() -> Path:
+    """The folder of the newest server's programs."""
     found = sorted(_PROGRAMS.glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
-    return found[-1].parent if found else None
+    return found[-1].parent if found else missing("PostgreSQL", "Debian: postgresql")
 
 
 class PostgresServer:

@@ -40,9 +40,8 @@ KILLED = -signal.SIGKILL
 START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
 _FELL = "fell"
-_LAST_OF_TIDYING = {Point("remove"), Point("deleted", 2)}
-"""A file that was written to see whether the storage works is taken back; in object storage the second time,
-since the first is what an earlier process may have left."""
+_LAST_OF_TIDYING = {Point("remove"), Point("probed")}
+"""A file that was written to see whether the storage works is taken back; or object storage was tried."""
 _NEVER_SECONDS = 3600.0
 """Between two tidyings after the one at the start, whose writes would be taken for those of an act."""
 _NO_LIMIT = 1_000_000

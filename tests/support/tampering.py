@@ -1,13 +1,14 @@
-"""The database of a proxy in the hands of somebody who may write everything in it."""
+"""The database of a role in the hands of somebody who may write everything in it."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from sqlalchemy import Connection, create_engine, text
 
 from dpdpca_proxy.proxy import DATABASE_FILE
 from dpdpca_proxy.settings import load_settings
+from dpdpca_runtime.database import Place
 
 _DROP_CHECKS = text(
     """
@@ -28,10 +29,14 @@ def without_references(connection: Connection) -> None:
         connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
 
 
+def tampering(home: Path) -> AbstractContextManager[Connection]:
+    """`tampering_at` for the database of a stopped proxy."""
+    return tampering_at(load_settings(home).database_or(home / DATABASE_FILE))
+
+
 @contextmanager
-def tampering(home: Path) -> Iterator[Connection]:
-    """A transaction in the database of a stopped proxy, without its constraints."""
-    place = load_settings(home).database_or(home / DATABASE_FILE)
+def tampering_at(place: Place) -> Iterator[Connection]:
+    """A transaction in a database, without its constraints."""
     engine = create_engine(f"sqlite:///{place}" if isinstance(place, Path) else place)
     try:
         with engine.begin() as connection:

@@ -15,8 +15,9 @@ from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.terms.parties import KeyTerms
 from dpdpca_protocol.terms.signed_manifest import open_manifest
 from dpdpca_protocol.wire.signing import verify_statement
+from dpdpca_runtime.database import Place
 from dpdpca_runtime.files import private_dir, write_private
-from dpdpca_user.home import EnrolledProxy
+from dpdpca_user.home import DATABASE_FILE, EnrolledProxy
 from dpdpca_user_service.driver import Driver
 from dpdpca_user_service.service import UserService, open_service
 from dpdpca_user_service.settings import load_settings
@@ -105,6 +106,26 @@ class UserWorld:
 
     def reopen(self) -> None:
         self.service.close()
+        self.open()
+
+    @property
+    def place(self) -> Place:
+        """Where its database is."""
+        return load_settings(self.home, **self.settings).database_or(self.home / DATABASE_FILE)
+
+    def backup(self) -> Any:
+        """A copy of its database."""
+        self.service.close()
+        copy = (self.home / DATABASE_FILE).read_bytes()
+        self.open()
+        return copy
+
+    def put_back(self, backup: Any) -> None:
+        """Makes its database what it was at a `backup`."""
+        self.service.close()
+        for path in self.home.glob(f"{DATABASE_FILE}*"):
+            path.unlink()
+        write_private(self.home / DATABASE_FILE, backup)
         self.open()
 
     def create(self, **changes: Any) -> StudyRow:

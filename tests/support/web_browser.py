@@ -1,7 +1,6 @@
 """Chromium, driven by the WebDriver protocol."""
 
 import base64
-import shutil
 import subprocess
 import time
 import urllib.request
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
+from installed import program
 
 from dpdpca_cli.federation.processes import free_port
 
@@ -115,9 +114,8 @@ class Browser:
 @contextmanager
 def started_browser(profile: Path, *, scripts: bool = True) -> Iterator[Browser]:
     """A browser with a fresh profile; without `scripts`, pages run none."""
-    driver, chromium = shutil.which("chromedriver"), shutil.which("chromium")
-    if driver is None or chromium is None:
-        pytest.skip("Chromium and its driver are not installed (Debian: chromium, chromium-driver)")
+    driver = program("chromedriver", "Debian: chromium-driver")
+    chromium = program("chromium", "Debian: chromium")
     port = free_port()
     options: dict[str, Any] = {"binary": chromium, "args": [*QUIET, f"--user-data-dir={profile}"]}
     if not scripts:

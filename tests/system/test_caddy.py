@@ -1,6 +1,5 @@
 """`deploy/Caddyfile.example` in a real Caddy: a study through it, and large bodies."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 from federation.behind import run_whole_study
 from federation.caddy import Caddy
 from federation.world import Federation, federation_in
+from installed import program
 
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.wire.identifiers import StudyId
@@ -19,10 +19,8 @@ CHUNK_BYTES = 1024 * 2048
 
 @pytest.fixture(scope="module")
 def caddy(tmp_path_factory: pytest.TempPathFactory) -> Caddy:
-    program = shutil.which("caddy", path="/usr/bin:/usr/local/bin")
-    if program is None:
-        pytest.skip("Caddy is not installed (Debian: caddy)")
-    return Caddy.make(tmp_path_factory.mktemp("caddy"), program)
+    path = "/usr/bin:/usr/local/bin"
+    return Caddy.make(tmp_path_factory.mktemp("caddy"), program("caddy", "Debian: caddy", path))
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ The example is used as it is shipped but for host name, ports and paths of certi
 """
 
 import json
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from federation.behind import run_whole_study
 from federation.nginx import Nginx
 from federation.records import add_up, patients, write_csv
 from federation.world import Federation, federation_in
+from installed import program
 
 from dpdpca_cli.federation.processes import free_port
 from dpdpca_protocol.errors import (
@@ -46,10 +46,8 @@ CHUNK_BYTES = CHUNK_CIPHERTEXTS * 4096 // 4
 
 @pytest.fixture(scope="module")
 def nginx(tmp_path_factory: pytest.TempPathFactory) -> Nginx:
-    program = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
-    if program is None:
-        pytest.skip("nginx is not installed (Debian: nginx)")
-    return Nginx.make(tmp_path_factory.mktemp("nginx"), program)
+    path = "/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin"
+    return Nginx.make(tmp_path_factory.mktemp("nginx"), program("nginx", "Debian: nginx", path))
 
 
 @pytest.fixture(scope="module")

@@ -46,10 +46,7 @@ MAKERS: dict[str, tuple[Callable[..., Database], MetaData]] = {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    binaries = programs()
-    if binaries is None:
-        pytest.skip("PostgreSQL is not installed (Debian: postgresql)")
-    with running_server(binaries) as made:
+    with running_server(programs()) as made:
         yield made
 
 
@@ -327,7 +324,16 @@ OTHERS = (
     *(f"tests/unit/proxy/test_{name}.py" for name in ("blinded_study", "clock", "closing", "declines")),
     *(f"tests/unit/proxy/test_{name}.py" for name in ("enrolment", "inbox", "owners_noise", "pads_study")),
     *(f"tests/unit/proxy/test_{name}.py" for name in ("rotation", "shares")),
+    *(f"tests/unit/proxy/test_{name}.py" for name in ("carried_requests", "damaged_rows", "log")),
+    *(f"tests/unit/proxy/test_{name}.py" for name in ("precomputation", "readiness", "requests", "trouble")),
 )
+CONDITIONAL = ("tests/unit/proxy/test_feature_lists.py", "tests/unit/user/test_service_chains.py")
+"""Rows that several may insert at once, in the words of each engine."""
+USERS = (
+    *(f"tests/unit/user/test_service_{name}.py" for name in ("study", "backup")),
+    "tests/unit/user/test_wide_service.py",
+)
+"""The data user's service."""
 PROMISES = (
     "tests/crash/test_every_write.py",
     "tests/crash/test_closing_race.py",
@@ -344,6 +350,7 @@ OF_SQLITE = (
     "tests/unit/proxy/test_resuming.py::test_everything_secret_is_gone_after_the_release",  # reads the file
     "tests/unit/proxy/test_resuming.py::test_a_full_database_refuses_and_recovers",  # by a PRAGMA
     "tests/unit/proxy/test_resuming.py::test_an_audit_finds_what_was_altered",  # alters the file
+    "tests/unit/proxy/test_log.py::test_a_database_that_cannot_be_written_refuses_whole",  # by a PRAGMA
     "tests/unit/proxy/test_rotation.py::test_the_operators_list_says_which_keys_are_in_use",  # of the file
 )
 
@@ -354,7 +361,9 @@ OF_SQLITE = (
         pytest.param(CORE, BY_DAY, 1200, id="core"),
         pytest.param(PROMISES, BY_DAY, 1200, id="promises"),
         pytest.param(AUDIT, BY_DAY, 1200, id="audit"),
-        pytest.param(OTHERS, BY_DAY, 1200, id="others", marks=pytest.mark.nightly),
+        pytest.param(CONDITIONAL, BY_DAY, 1200, id="conditional inserts"),
+        pytest.param(OTHERS, BY_DAY, 1800, id="others", marks=pytest.mark.nightly),
+        pytest.param(USERS, BY_DAY, 1800, id="data users", marks=pytest.mark.nightly),
         pytest.param(
             (*PROMISES, *AUDIT), AT_LENGTH, 4 * 3600, id="promises at length", marks=pytest.mark.nightly
         ),

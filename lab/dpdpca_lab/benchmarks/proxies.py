@@ -219,15 +219,20 @@ def main(server: str, store: str) -> None:
         for _ in range(ROUNDS):
             for count in COUNTS:
                 found[count].append(measure(relay, count))
-    print("processes   chunks/s   relative   median    nine of ten")
-    first = 0.0
+    print("processes   chunks/s   relative   in the rounds   median    nine of ten")
+    first, alone = 0.0, found[COUNTS[0]]
     for count, rates in found.items():
         rate, median, slow = (
             statistics.median(getattr(each, name) for each in rates)
             for name in ("per_second", "median", "slow")
         )
         first = first or rate
-        print(f"{count:9}   {rate:8.1f}   {rate / first:8.2f}   {median:5.2f} s   {slow:5.2f} s")
+        rounds = ", ".join(
+            f"{each.per_second / one.per_second:.2f}" for each, one in zip(rates, alone, strict=True)
+        )
+        print(
+            f"{count:9}   {rate:8.1f}   {rate / first:8.2f}   {rounds:>13}   {median:5.2f} s   {slow:5.2f} s"
+        )
 
 
 if __name__ == "__main__":

@@ -131,19 +131,19 @@ class ObjectStore(FileStore):
         return self._size(name) is not None
 
     def remove(self, name: str) -> None:
-        """Raises UnavailableError if objects are still there afterwards."""
+        """Raises UnavailableError if objects are still there afterwards.
 
-        def delete(below: list[str]) -> None:
-            self._ask(name, lambda: self._objects.delete([name, *below]))
+        A store that is behind shows none, so one that shows none is asked again until its time is over.
+        """
 
         def is_gone() -> bool | None:
-            left = self._below(name)
-            if not left and not self.exists(name):
-                return True
-            delete(left)
-            return None
+            left = self._present(name)
+            if left:
+                self._delete(name, left)
+            return None if left else True
 
-        delete(self._below(name))
+        present = self._patiently(lambda: self._present(name) or None)
+        self._delete(name, present or [name])
         if self._patiently(is_gone) is None:
             raise self._failing(name, "the object storage still has what was deleted")
 
@@ -183,7 +183,7 @@ class ObjectStore(FileStore):
 
     def _try_all(self) -> None:
         name, content = self._probe, bytes(_PROBE_BYTES)
-        self.remove(name)  # what a probe that failed has left
+        self._delete(name, [name])  # what a probe that failed has left
         self.write(name, content)
         if self._put(name, content[:-1]):
             raise self._unfit(
@@ -242,6 +242,13 @@ class ObjectStore(FileStore):
                 return None
 
         return self._ask(name, size)
+
+    def _delete(self, name: str, paths: list[str]) -> None:
+        self._ask(name, lambda: self._objects.delete(paths))
+
+    def _present(self, name: str) -> list[str]:
+        """All objects below a name, or the object that has the name."""
+        return self._below(name) or ([name] if self.exists(name) else [])
 
     def _below(self, name: str) -> list[str]:
         return [meta["path"] for meta in self._listed(name)]

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import wide_studies as wide
 from study_parties import MakeManifest
 
 from dpdpca_owner.records.contribution import Contribution, read_contribution
@@ -16,6 +17,7 @@ from dpdpca_owner.records.open import open_source, parquet_parts
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.records.summed import PartCall, SummedRecords, part_calls
 from dpdpca_protocol.errors import InputError
+from dpdpca_protocol.records.projection import projection_of
 
 KEY = bytes(range(32))
 RECORDS = 1400
@@ -84,6 +86,21 @@ def test_summed_parts_are_the_whole(
     assert here.suspected_units, "the weights"
     assert here.report.clipped
     assert seen[0][-1] == seen[1][-1] == RECORDS
+
+
+@pytest.mark.parametrize("release", wide.CHAIN)
+def test_summed_parts_of_a_wide_round_are_the_whole(
+    release: str, make_manifest: MakeManifest, tmp_path: Path
+) -> None:
+    manifest, elsewhere = wide.CHAIN[release](make_manifest), Elsewhere()
+    for seed, count in enumerate((40, 0, 70)):
+        pq.write_table(pa.table(wide.records(seed, count)), tmp_path / f"{seed}.parquet")
+    location, projection = DataLocation(str(tmp_path)), projection_of(manifest, wide.COMPONENTS)
+    here = read_contribution(location, manifest, KEY, projection=projection)
+    apart = read_contribution(location, manifest, KEY, sum_parts=elsewhere, projection=projection)
+    assert elsewhere.parts == 3
+    assert facts_of(apart) == facts_of(here)
+    assert here.report.clipped
 
 
 def test_the_unit_check_looks_at_the_same_records(folder: Path, make_manifest: MakeManifest) -> None:

@@ -4,9 +4,7 @@ SQLite has no checksums: a turned bit in a row is an ordinary value to it.
 """
 
 import json
-import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +12,9 @@ from typing import Any
 
 import pytest
 from proxy_world import TOY_BITS, InlineWorker, OpenStudy, ProxyWorld, copy_with_generation, values_of
+from sqlalchemy import text
 from study_parties import Parties
+from tampering import tampering, without_references
 
 from dpdpca_cli import main as cli
 from dpdpca_protocol.errors import IntegrityError, UnavailableError
@@ -30,6 +30,7 @@ from dpdpca_proxy.proxy import Proxy, open_proxy
 from dpdpca_proxy.settings import load_settings
 from dpdpca_proxy.store.parties import PartyRow, find_party
 from dpdpca_proxy.store.studies import load_study
+from dpdpca_proxy.store.tables import leases, metadata, studies
 from dpdpca_proxy.studies import cancel, detail, summaries
 from dpdpca_runtime.workers import WorkerFailedError
 
@@ -99,10 +100,8 @@ def work(runner: Jobs) -> None:
         pass
 
 
-@contextmanager
-def rows(world: ProxyWorld) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(world.home / "proxy.sqlite3")) as connection, connection:
-        yield connection
+ROW = {"sqlite": "rowid", "postgresql": "ctid"}
+"""What both engines have beside the columns; PostgreSQL's changes with the row."""
 
 
 def turned(value: Any, at: int) -> Any:
@@ -118,13 +117,16 @@ def turned(value: Any, at: int) -> Any:
 def turn_bit(world: ProxyWorld, study: StudyId, column: str, at: int = 0) -> Callable[[], None]:
     """Turns a bit in the last row of the study, and returns what turns it back."""
     table, _, name = column.partition(".")
-    with rows(world) as connection:
-        asked = f"SELECT rowid, {name} FROM {table} WHERE study = ? ORDER BY rowid DESC LIMIT 1"
-        row, value = connection.execute(asked, (study.hex(),)).fetchone()
+    with tampering(world.home) as connection:
+        row = ROW[connection.dialect.name]
+        asked = f"SELECT {row}, {name} FROM {table} WHERE study = :study ORDER BY {row} DESC LIMIT 1"
+        place, value = connection.execute(text(asked), {"study": study.hex()}).one()
 
     def write(content: Any) -> None:
-        with rows(world) as connection:
-            connection.execute(f"UPDATE {table} SET {name} = ? WHERE rowid = ?", (content, row))
+        nonlocal place
+        change = f"UPDATE {table} SET {name} = :content WHERE {row} = :place RETURNING {row}"
+        with tampering(world.home) as connection:
+            place = connection.execute(text(change), {"content": content, "place": place}).scalar_one()
 
     write(turned(value, at))
     return lambda: write(value)
@@ -214,10 +216,11 @@ def test_a_damaged_row_stops_no_other_study(
     world.with_new_key()
     good = delivered(world)
     world.stop()
-    with rows(world) as connection:
-        connection.execute("PRAGMA foreign_keys = OFF")
-        name = column.partition(".")[2]
-        connection.execute(f"UPDATE studies SET {name} = 'x' WHERE study = ?", (bad.study.hex(),))
+    name = column.partition(".")[2]
+    with tampering(world.home) as connection:
+        without_references(connection)
+        change = f"UPDATE studies SET {name} = 'x' WHERE study = :study"
+        connection.execute(text(change), {"study": bad.study.hex()})
     proxy = taken_up(world)
     runner = Jobs(proxy, InlineWorker())
     world.clock.ahead = timedelta(hours=2)
@@ -239,8 +242,9 @@ def test_a_damaged_row_stops_no_other_study(
 
 def test_a_lease_of_nobody_holds_nothing_up(closed: OpenStudy) -> None:
     world = closed.world
-    with rows(world) as connection:
-        connection.execute("INSERT INTO leases VALUES (?, ':23-ab', 99999999999, 7)", (closed.study.hex(),))
+    lease = {"study": closed.study, "holder": ":23-ab", "until": 99999999999, "number": 7}
+    with tampering(world.home) as connection:
+        connection.execute(leases.insert().values(lease))
     proxy, worker = taken_up(world), InlineWorker()
     runner = Jobs(proxy, worker)
     work(runner)
@@ -283,17 +287,12 @@ def with_terms(world: ProxyWorld, study: OpenStudy, **terms: Any) -> StudyId:
     """Makes a study one that an earlier version opened, with terms that this version refuses."""
     statement = sign_statement("manifest", {**study.statement.body, **terms}, world.user)
     old = StudyId(statement.digest)
-    with rows(world) as connection:
-        tables = connection.execute(
-            "SELECT m.name FROM sqlite_master m JOIN pragma_table_info(m.name) c"
-            " WHERE m.type = 'table' AND c.name = 'study'"
-        ).fetchall()
-        for (table,) in tables:
-            connection.execute(
-                f"UPDATE {table} SET study = ? WHERE study = ?",
-                (old.hex(), study.study.hex()),
-            )
-        connection.execute("UPDATE studies SET manifest = ? WHERE study = ?", (statement.encoded, old.hex()))
+    with tampering(world.home) as connection:
+        without_references(connection)
+        for table in metadata.sorted_tables:
+            if "study" in table.columns:
+                connection.execute(table.update().where(table.c.study == study.study).values(study=old))
+        connection.execute(studies.update().where(studies.c.study == old).values(manifest=statement.encoded))
     return old
 
 
@@ -328,8 +327,8 @@ def test_a_study_with_refused_terms_does_not_keep_a_loss_from_being_accepted(
 def test_the_manifest_that_a_study_runs_by_is_its_own(closed: OpenStudy) -> None:
     world = closed.world
     other = sign_statement("manifest", {**closed.statement.body, "title": "Another"}, world.user)
-    with rows(world) as connection:
-        connection.execute("UPDATE studies SET manifest = ?", (other.encoded,))
+    with tampering(world.home) as connection:
+        connection.execute(studies.update().values(manifest=other.encoded))
     proxy = taken_up(world)
     for read in (proxy.terms, proxy.signer):
         with pytest.raises(IntegrityError):

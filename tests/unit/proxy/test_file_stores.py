@@ -223,6 +223,18 @@ def test_an_object_that_comes_late_is_waited_for() -> None:
     assert in_memory(bad).read("a/1") == b"x"
 
 
+def test_objects_that_a_list_shows_late_are_deleted() -> None:
+    late = iter([True, True, False])
+
+    def behind(real: Callable[..., Any], *arguments: Any) -> Any:
+        return [] if next(late, False) else real(*arguments)
+
+    bad = Bad(list=behind)
+    bad.memory.put("a/1", b"x")
+    in_memory(bad).remove("a")
+    assert not [meta for page in bad.memory.list() for meta in page]
+
+
 def test_an_object_that_was_accepted_and_is_not_there_is_refused() -> None:
     bad = Bad(put=lambda *_, **__: {"e_tag": None, "version": None})
     store = in_memory(bad)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from promises import Promise
 from proxy_world import InlineWorker, OpenStudy, ProxyWorld, dump, slug, values_of, wait_for
-from sqlalchemy import event, exc
+from sqlalchemy import event, exc, text
+from tampering import tampering
 
 from dpdpca_protocol.messages.study_messages import Enrolment, StudyAct
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
@@ -21,17 +22,27 @@ from dpdpca_proxy.store.log import entries, last_mark
 
 LOG_CHECK = "log: every link, and the transcript in it"
 CAUSES = {
-    "full": (sqlite3.SQLITE_FULL, 507, "storage-full"),
-    "read-only": (sqlite3.SQLITE_READONLY, 503, "storage-failing"),
-    "locked": (sqlite3.SQLITE_BUSY, 503, "busy"),
+    "full": (sqlite3.SQLITE_FULL, "53100", 507, "storage-full"),
+    "read-only": (sqlite3.SQLITE_READONLY, "25006", 503, "storage-failing"),
+    "locked": (sqlite3.SQLITE_BUSY, "55P03", 503, "busy"),
 }
+"""What each engine says: SQLite by a code, PostgreSQL by a state."""
 
 
-def failing(code: int) -> Callable[..., Any]:
+def failing(world: ProxyWorld, cause: str) -> Callable[..., Any]:
+    code, state, *_ = CAUSES[cause]
+
     def fail(*_: Any, **__: Any) -> Any:
+        raise exc.OperationalError("INSERT INTO log", None, said())
+
+    def said() -> Exception:
+        if world.proxy.database._engine.dialect.name == "postgresql":
+            from psycopg import errors
+
+            return errors.lookup(state)("no")
         original = sqlite3.OperationalError("no")
         original.sqlite_errorcode = code
-        raise exc.OperationalError("INSERT INTO log", None, original)
+        return original
 
     return fail
 
@@ -70,7 +81,7 @@ def two_delivered(world: ProxyWorld) -> OpenStudy:
 def test_without_its_record_nothing_is_done(
     world: ProxyWorld, cause: str, monkeypatch: pytest.MonkeyPatch, promise: Promise
 ) -> None:
-    code, status, problem = CAUSES[cause]
+    *_, status, problem = CAUSES[cause]
     monkeypatch.setattr(jobs, "_MOST_BACKOFF_SECONDS", 0.05)
     worker = world.worker
     assert isinstance(worker, InlineWorker)
@@ -81,7 +92,7 @@ def test_without_its_record_nothing_is_done(
     before = everything(world)
     with monkeypatch.context() as patch:
         for module in (studies, enrolment):
-            patch.setattr(module, "append_entry", failing(code))
+            patch.setattr(module, "append_entry", failing(world, cause))
         answers = [
             world.request(None, "POST", "/v1/parties", body),
             world.request(world.user, "POST", f"{study.path}/close", act),
@@ -92,12 +103,12 @@ def test_without_its_record_nothing_is_done(
     assert world.request(None, "POST", "/v1/parties", body).status_code == 201
     # The release: made, but not recorded, and so not given.
     with monkeypatch.context() as drawing, monkeypatch.context() as releasing:
-        drawing.setattr(jobs, "append_entry", failing(code))
+        drawing.setattr(jobs, "append_entry", failing(world, cause))
         study.close()
         wait_for(lambda: worker.calls.count("draw") >= 2)
         assert study.state() == "closed"
         assert world.request(world.user, "GET", f"{study.path}/release").status_code == 409
-        releasing.setattr(studies, "append_entry", failing(code))  # before the draw may be recorded
+        releasing.setattr(studies, "append_entry", failing(world, cause))  # before the draw may be recorded
         drawing.undo()
         wait_for(lambda: worker.calls.count("make_release") >= 2)
         assert study.state() == "closed"
@@ -156,7 +167,7 @@ def test_every_act_is_an_entry_of_one_chain(world: ProxyWorld) -> None:
 
 
 @pytest.mark.parametrize(
-    "tampering",
+    "change",
     [
         "UPDATE log SET kind = 'receipt' WHERE kind = 'draw'",
         "DELETE FROM log WHERE position = 6",
@@ -165,13 +176,13 @@ def test_every_act_is_an_entry_of_one_chain(world: ProxyWorld) -> None:
         "UPDATE log SET digest = '" + "0" * 64 + "' WHERE position = 3",
     ],
 )
-def test_an_altered_log_is_found(world: ProxyWorld, tampering: str) -> None:
+def test_an_altered_log_is_found(world: ProxyWorld, change: str) -> None:
     study = two_delivered(world)
     study.close()
     study.wait_state("released")
     world.stop()
-    with sqlite3.connect(world.home / "proxy.sqlite3") as connection:
-        assert connection.execute(tampering).rowcount == 1
+    with tampering(world.home) as connection:
+        assert connection.execute(text(change)).rowcount == 1
     world.start()
     wrong = {check.what for check in audit_study(world.proxy, study.study) if check.outcome != HOLDS}
     assert wrong >= {LOG_CHECK}

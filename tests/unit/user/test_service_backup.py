@@ -1,8 +1,6 @@
 """A data user's service that is put back to an older copy of its database shows no second draw of noise."""
 
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -25,16 +23,10 @@ def user(world: ProxyWorld, tmp_path: Path) -> Iterator[UserWorld]:
 def opened_twice(user: UserWorld) -> tuple[bytes, bytes]:
     """The components of a study, and those after the database of its collecting time was put back."""
     row = user.advance_to(user.create(in_clear=True, publish=False), Stage.OPEN)
-    path, backup = user.home / "user.sqlite3", user.home / "backup.sqlite3"
-    with closing(sqlite3.connect(path)) as now, closing(sqlite3.connect(backup)) as kept:
-        now.backup(kept)
+    backup = user.backup()
     user.deliver_all(row)
     first = user.service.model_of(user.advance_to(row, Stage.FITTED).id)
-    user.service.close()
-    for old in user.home.glob("user.sqlite3*"):
-        old.unlink()
-    backup.rename(path)
-    user.open()
+    user.put_back(backup)
     assert user.row(row.id).stage is Stage.OPEN
     again = user.service.model_of(user.advance_to(row, Stage.FITTED).id)
     return encode_components(first.study, first.components), encode_components(again.study, again.components)

@@ -2,9 +2,7 @@
 
 import json
 import random
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from proxy_world import TOY_BITS, OpenStudy, ProxyWorld, wait_for
+from sqlalchemy import update
+from tampering import tampering_at
 from user_world import InlineWorkers, UserWorld
 
 from dpdpca_protocol.errors import ConflictError, PolicyError
@@ -34,6 +34,7 @@ from dpdpca_user_service.operations import cancel_study
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.store.chains import ChainRow, ChainState, ChainStore
 from dpdpca_user_service.store.studies import StudyRow, StudyStore
+from dpdpca_user_service.store.tables import chains
 from dpdpca_user_service.work import make_key
 
 BASE: dict[str, Any] = {
@@ -221,8 +222,8 @@ def test_a_chain_of_before_the_address_had_one_form_is_found_again(user: ChainWo
     old_url = user.world.url.replace(":", ":0").replace("http:0", "HTTP:")
     old_id = _chain_id(BASE, old_url, None, False, 0)
     user.service.close()
-    with closing(sqlite3.connect(user.home / "user.sqlite3")) as database, database:
-        database.execute("UPDATE chains SET id = ?, proxy_url = ?", (old_id, old_url))
+    with tampering_at(user.place) as database:
+        database.execute(update(chains).values(id=old_id, proxy_url=old_url))
     user.open()
     assert user.run_chain() == old_id
     assert [chain.id for chain in user.service.chains.all()] == [old_id]

@@ -1,11 +1,10 @@
 """Whole studies by the data user's service against a real proxy: restarts, and a proxy that lies."""
 
 import json
-import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import cycle
@@ -16,6 +15,8 @@ import numpy as np
 import pytest
 from promises import Promise
 from proxy_world import ProxyWorld, wait_for
+from sqlalchemy import Update, text
+from tampering import tampering_at
 from user_world import UserWorld, share_values
 
 from dpdpca_protocol.errors import (
@@ -43,7 +44,7 @@ from dpdpca_runtime.files import write_private
 from dpdpca_runtime.http.answers import History
 from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_runtime.identity_files import IdentityFiles
-from dpdpca_user.home import EnrolledProxy
+from dpdpca_user.home import EnrolledProxy, passphrase_of
 from dpdpca_user.offline import verify_evidence
 from dpdpca_user_service.driver import Driver
 from dpdpca_user_service.operations import (
@@ -57,6 +58,7 @@ from dpdpca_user_service.operations import (
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.steps import step
 from dpdpca_user_service.store.studies import StudyRow, StudyStore
+from dpdpca_user_service.store.tables import chunks, studies
 from dpdpca_user_service.work import MadeKey, make_key
 
 TOY_BITS = 512
@@ -413,29 +415,13 @@ def unopened(user: UserWorld) -> StudyRow:
     return user.row(row.id)
 
 
-def put_back(user: UserWorld, backup: bytes) -> None:
-    """The service's database as it was when `backup` was made."""
-    user.service.close()
-    for path in user.home.glob("user.sqlite3*"):
-        path.unlink()
-    write_private(user.home / "user.sqlite3", backup)
-    user.open()
-
-
-def backup_of(user: UserWorld) -> bytes:
-    user.service.close()
-    kept = (user.home / "user.sqlite3").read_bytes()
-    user.open()
-    return kept
-
-
 def test_a_restored_store_opens_nothing_but_what_it_has_opened(user: UserWorld) -> None:
     row = unopened(user)
-    backup = backup_of(user)
+    backup = user.backup()
     user.advance_to(row, Stage.PUBLISHED)
     client = user.world.client(user.world.user)
     opened = client.history(row.known_study).opened
-    put_back(user, backup)
+    user.put_back(backup)
     assert user.service.store.blob(row.id, "opened") is None
     user.advance(row)  # other components were published before
     assert user.row(row.id).stage is Stage.FITTED
@@ -483,7 +469,7 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
     @contextmanager
     def counted(self: Database, name: str, *about: bytes) -> Iterator[Any]:
-        if self.place.endswith("user.sqlite3"):
+        if self._role == "data user":
             if left[0] == 0:
                 raise DiedError(name)
             left[0] -= 1
@@ -499,7 +485,7 @@ def test_a_service_that_dies_at_any_write_opens_one_release(
     user: UserWorld, writes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = unopened(user)
-    backup, told = backup_of(user), set[bytes]()
+    backup, told = user.backup(), set[bytes]()
     original = ProxyClient.send_opened
 
     def send(self: ProxyClient, study: StudyId, statement: Statement) -> None:
@@ -510,7 +496,7 @@ def test_a_service_that_dies_at_any_write_opens_one_release(
     monkeypatch.setattr(ProxyClient, "send_opened", send)
     deaths = 0
     for number in range(20):
-        put_back(user, backup)
+        user.put_back(backup)
         user.service.store.note(row, publish=False)
         user.workers.before = lambda name: told_before(user, row)
         writes[0] = number
@@ -536,7 +522,7 @@ def test_a_service_that_dies_at_any_write_signs_no_cancel_while_it_has_the_secre
     user: UserWorld, writes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = user.advance_to(user.create(), Stage.OPEN)
-    backup, secret = backup_of(user), user.world.secret.to_bytes()
+    backup, secret = user.backup(), user.world.secret.to_bytes()
     original, sent = ProxyClient.cancel_study, 0
 
     def send(self: ProxyClient, study: StudyId, statement: Statement) -> None:
@@ -549,7 +535,7 @@ def test_a_service_that_dies_at_any_write_signs_no_cancel_while_it_has_the_secre
     monkeypatch.setattr(ProxyClient, "cancel_study", send)
     deaths = 0
     for number in range(10):
-        put_back(user, backup)
+        user.put_back(backup)
         writes[0] = number
         try:
             cancel_study(user.service, row.id)
@@ -582,10 +568,10 @@ def fetched(user: UserWorld) -> StudyRow:
     return user.row(row.id)
 
 
-def damage(user: UserWorld, statement: str) -> None:
+def damage(user: UserWorld, change: Update) -> None:
     """As a disk that forgets a bit: SQLite has no checksums of its own."""
-    with closing(sqlite3.connect(user.home / "user.sqlite3")) as connection, connection:
-        assert connection.execute(statement).rowcount == 1
+    with tampering_at(user.place) as connection:
+        assert connection.execute(change).rowcount == 1
 
 
 def test_a_key_is_made_ahead_while_nothing_else_is_to_do(user: UserWorld) -> None:
@@ -640,10 +626,13 @@ def test_an_idle_driver_survives_a_key_that_cannot_be_made(user: UserWorld) -> N
     driver.stop()
 
 
-@pytest.mark.parametrize("content", ["zeroblob(length(content))", "x'00'"])
-def test_a_stored_chunk_that_was_damaged_is_fetched_again(user: UserWorld, content: str) -> None:
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_stored_chunk_that_was_damaged_is_fetched_again(user: UserWorld, is_cut: bool) -> None:
     row = fetched(user)
-    damage(user, f"UPDATE release_chunks SET content = {content} WHERE position = 0")
+    stored = user.service.store.chunk(row, 0)
+    assert stored is not None
+    zeros = bytes(1 if is_cut else len(stored))
+    damage(user, chunks.update().where(chunks.c.position == 0).values(content=zeros))
     row = user.advance_to(row, Stage.PUBLISHED)
     assert verified(user, row)
 
@@ -655,8 +644,7 @@ def test_a_stored_bundle_that_was_damaged_ends_no_study(user: UserWorld, found: 
     bundle = user.service.store.need(row.id, "bundle")
     assert found.encode() in bundle
     changed = found.replace("1", "2").replace("{", "5").replace("[", "6")
-    other = f"CAST(replace(CAST(bundle AS TEXT), '{found}', '{changed}') AS BLOB)"
-    damage(user, f"UPDATE studies SET bundle = {other}")
+    damage(user, studies.update().values(bundle=bundle.replace(found.encode(), changed.encode())))
     row = user.advance(row)
     assert (row.stage, row.problem_slug) == (Stage.FETCHED, "state-corrupt")
     assert "is damaged now" in (row.problem or "")
@@ -789,12 +777,15 @@ def test_a_study_that_was_under_way_before_the_log_goes_on_and_verifies(
             row = user.advance_to(row, stage)
     opened = user.service.store.blob(row.id, "opened")
     user.service.close()
-    with closing(sqlite3.connect(user.home / "user.sqlite3")) as connection, connection:
-        connection.execute("DROP TABLE log")
-        connection.execute("ALTER TABLE studies DROP COLUMN opened")
-        connection.execute("ALTER TABLE studies DROP COLUMN cancel_due")
-        connection.execute("ALTER TABLE studies ADD COLUMN key_progress FLOAT NOT NULL DEFAULT 1")
-        connection.execute("UPDATE alembic_version SET version_num = '0003'")
+    with tampering_at(user.place) as connection:
+        for statement in (
+            "DROP TABLE log",
+            "ALTER TABLE studies DROP COLUMN opened",
+            "ALTER TABLE studies DROP COLUMN cancel_due",
+            "ALTER TABLE studies ADD COLUMN key_progress FLOAT NOT NULL DEFAULT 1",
+            "UPDATE alembic_version SET version_num = '0003'",
+        ):
+            connection.execute(text(statement))
     user.open()
     user.service.store.note(user.row(row.id), opened=opened)
     if stage is Stage.OPEN:
@@ -879,7 +870,10 @@ def test_a_study_outlives_its_users_key(user: UserWorld) -> None:
     row = user.advance_to(user.create(release="masked"), Stage.OPEN)
     old = user.world.user
     with user.world.client(old) as client:
-        keys = user.service.home.rotate(None, datetime.now(UTC), lambda said: (client.rotate(said), None)[1])
+        passphrase = passphrase_of(user.service.home, user.settings.get("passphrase_file"))
+        keys = user.service.home.rotate(
+            passphrase, datetime.now(UTC), lambda said: (client.rotate(said), None)[1]
+        )
     user.reopen()
     assert user.service.key.public == keys.current.public
     user.deliver_all(row)
