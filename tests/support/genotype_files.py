@@ -25,6 +25,8 @@ Genotypes = NDArray[np.float64]
 """(people, sites) dosages of ALT, from 0 to 2; NaN for a missing one."""
 
 SITES: Final = ("1:100:A:G", "1:200:C:T", "2:100:G:GA", "X:5:T:C", "22:7:A:T", "chrM:9:G:C")
+MORE_SITES: Final = (*SITES, *(f"3:{position}:A:G" for position in range(100, 114)))
+"""As many as the small studies of many features have."""
 BED_MAGIC: Final = b"\x6c\x1b\x01"
 _BITS: Final = {2.0: 0b00, 1.0: 0b10, 0.0: 0b11}
 """Two bits for each number of the first allele of the .bim file; 0b01 is a missing call."""

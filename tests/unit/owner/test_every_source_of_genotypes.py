@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from genotype_files import OF_CALLS, OF_DOSAGES, SITES, Genotypes, Write
+import wide_studies as wide
+from genotype_files import MORE_SITES, OF_CALLS, OF_DOSAGES, SITES, Genotypes, Write
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -15,6 +17,7 @@ from present import present
 from reference_data import Seeded
 from study_parties import MakeManifest
 
+from dpdpca_owner.records import open as opening
 from dpdpca_owner.records import source as sources
 from dpdpca_owner.records import sparse, spool, summed
 from dpdpca_owner.records.contribution import read_contribution
@@ -22,6 +25,7 @@ from dpdpca_owner.records.matching import match_columns
 from dpdpca_owner.records.open import open_source, read_batches
 from dpdpca_owner.records.source import ColumnSource, DataLocation, Reading
 from dpdpca_protocol.errors import InputError
+from dpdpca_protocol.records.projection import projection_of
 from dpdpca_protocol.terms.manifest import Manifest
 
 KEY = bytes(32)
@@ -35,6 +39,9 @@ TERMS: list[dict[str, Any]] = [
         "blocks": {"octaves": "0.5", "norms": "0.5"},
         "epsilon": 5,
     },
+    {"release": "sketch", "of": "records"},
+    {"release": "lift", "of": "pairs"},
+    {"release": "scores", "of": "records"},
 ]
 CALLS, DOSAGES = (
     st.sampled_from([0.0, 1.0, 2.0, np.nan]),
@@ -42,20 +49,28 @@ CALLS, DOSAGES = (
 )
 
 
-def tables(values: st.SearchStrategy[float]) -> st.SearchStrategy[Genotypes]:
-    shapes = st.tuples(st.integers(2, 11), st.integers(2, len(SITES)))
+def sites_of(terms: dict[str, Any]) -> tuple[Sequence[str], int]:
+    """The sites that a table may have, and the fewest that a study of these terms may ask for."""
+    return (MORE_SITES, wide.M) if terms.get("release") in wide.CHAIN else (SITES, 1)
+
+
+def tables(values: st.SearchStrategy[float], least: int, most: int) -> st.SearchStrategy[Genotypes]:
+    shapes = st.tuples(st.integers(2, 11), st.integers(max(2, least), most))
     return shapes.flatmap(lambda shape: arrays(np.float64, shape, elements=values))
 
 
 def asked(make_manifest: MakeManifest, sites: Sequence[str], **terms: Any) -> Manifest:
     features = [{"name": site, "lower": 0, "upper": 2, "centre": "0.5"} for site in sites]
-    return make_manifest(features=features, clip_norm=1, max_records=1000, **terms)
+    of_chain = wide.CHAIN.get(terms.get("release", ""))
+    make = make_manifest if of_chain is None else partial(of_chain, make_manifest)
+    return make(features=features, clip_norm=1, max_records=1000, **terms)
 
 
 def told(location: DataLocation, manifest: Manifest) -> tuple[Any, ...]:
     """All that an owner gets from its records, or why there is nothing."""
+    components = np.array(wide.COMPONENTS)[:, : manifest.encoded_features]
     try:
-        made = read_contribution(location, manifest, KEY)
+        made = read_contribution(location, manifest, KEY, projection=projection_of(manifest, components))
     except InputError as error:
         return (error.slug,)
     return made.sums.to_bytes(), made.report, made.content, made.notes, made.suspected_units
@@ -63,27 +78,31 @@ def told(location: DataLocation, manifest: Manifest) -> tuple[Any, ...]:
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of a few values, and a spool that is on the disk from its 17th byte on."""
+    """Few records a batch, few values a block, and a spool that is on the disk from its 17th byte on."""
+    monkeypatch.setattr(opening, "BATCH_VALUES", 60)
     monkeypatch.setattr(sources, "BATCH_VALUES", 12)
     monkeypatch.setattr(sparse, "BATCH_VALUES", 12)
     monkeypatch.setattr(spool, "_MEMORY_BYTES", 16)
 
 
 @pytest.mark.usefixtures("small_steps")
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
+@pytest.mark.parametrize("terms", TERMS)
 @pytest.mark.parametrize(("values", "formats"), [(CALLS, OF_CALLS), (DOSAGES, OF_DOSAGES)])
 def test_every_source_gives_the_same_share(
     tmp_path: Path,
     make_manifest: MakeManifest,
     values: st.SearchStrategy[float],
     formats: dict[str, Write],
+    terms: dict[str, Any],
     data: st.DataObject,
 ) -> None:
-    genotypes = data.draw(tables(values))
-    sites = SITES[: genotypes.shape[1]]
-    wanted = data.draw(st.permutations(sites).flatmap(lambda p: st.integers(1, len(p)).map(lambda n: p[:n])))
-    manifest = asked(make_manifest, wanted, **data.draw(st.sampled_from(TERMS)))
+    sites, least = sites_of(terms)
+    genotypes = data.draw(tables(values, least, len(sites)))
+    sites = sites[: genotypes.shape[1]]
+    some = st.permutations(sites).flatmap(lambda p: st.integers(least, len(p)).map(lambda n: p[:n]))
+    manifest = asked(make_manifest, data.draw(some), **terms)
     found = {}
     for name, write in formats.items():
         path = tmp_path / name.replace(" ", "-")
@@ -169,6 +188,7 @@ def test_calls_take_two_bits_in_the_spool_and_come_back_in_any_order(width: int)
             assert plain._file.tell() == 9 * (-(-width // 4) + 4)
 
 
+@pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("terms", TERMS)
 @pytest.mark.parametrize("by_number", [OF_CALLS, OF_DOSAGES])
 def test_a_table_read_at_once_gives_the_share_of_its_columns(
@@ -181,12 +201,13 @@ def test_a_table_read_at_once_gives_the_share_of_its_columns(
     """With many features, a source that holds numbers in one array is not read column by column."""
     source = Seeded(5)
     steps = 3 if by_number is OF_CALLS else 9
-    genotypes = np.array([[2 * source.below(steps) / (steps - 1) for _ in SITES] for _ in range(30)])
+    sites, _ = sites_of(terms)
+    genotypes = np.array([[2 * source.below(steps) / (steps - 1) for _ in sites] for _ in range(30)])
     genotypes[3, 2] = np.nan
-    manifest = asked(make_manifest, SITES[::-1], **terms)
+    manifest = asked(make_manifest, sites[::-1], **terms)
     found = {}
     for name, write in by_number.items():
-        location = write(tmp_path / name.replace(" ", "-"), genotypes, SITES)
+        location = write(tmp_path / name.replace(" ", "-"), genotypes, sites)
         location = replace(location, reading=replace(location.reading, missing_markers=("2",)))
         plain = told(location, manifest)
         with monkeypatch.context() as changed:
