@@ -75,17 +75,28 @@ def records(seed: int, count: int) -> dict[str, list[float]]:
     return {f"x{i}": [source.below(257) / 128 - 1 for _ in range(count)] for i in range(D)}
 
 
-def plain_sketch_matrix(seed: bytes, d: int, m: int) -> list[list[int]]:
-    """P₀ from the specification alone, as m rows of d integers."""
+def plain_sketch_entries(seed: bytes, d: int, m: int) -> list[list[tuple[int, int]]]:
+    """P₀ from the specification alone: the row and the sign of the two entries of each column."""
     import hashlib
 
     tag = b"dpdpca/sketch/v1" + b"\x00"
     stream = hashlib.shake_256(tag + seed + d.to_bytes(4, "big") + m.to_bytes(4, "big")).digest(4 * d)
+    drawn = [int.from_bytes(stream[2 * i : 2 * i + 2], "big") for i in range(2 * d)]
+    return [
+        [
+            (h * m // 2 + (x // 2 * (m // 2)) // 2**15, 1 if x % 2 else -1)
+            for h, x in enumerate(drawn[2 * i : 2 * i + 2])
+        ]
+        for i in range(d)
+    ]
+
+
+def plain_sketch_matrix(seed: bytes, d: int, m: int) -> list[list[int]]:
+    """P₀ as m rows of d integers."""
     matrix = [[0] * d for _ in range(m)]
-    for i in range(d):
-        for h in (0, 1):
-            x = int.from_bytes(stream[4 * i + 2 * h : 4 * i + 2 * h + 2], "big")
-            matrix[h * m // 2 + ((x >> 1) * (m // 2) >> 15)][i] += 1 if x & 1 else -1
+    for i, entries in enumerate(plain_sketch_entries(seed, d, m)):
+        for row, sign in entries:
+            matrix[row][i] += sign
     return matrix
 
 

@@ -1,6 +1,9 @@
 """Sums of sketch, lift and scores against loops over Python's integers; the bounds that the proofs need."""
 
+import json
+from hashlib import sha256
 from math import isqrt
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +28,9 @@ from dpdpca_protocol.release.ciphers import Pads
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.sketch_matrix import SketchMatrix
 
+VECTORS = json.loads(
+    (Path(__file__).parents[1] / "vectors" / "sketch_matrices.json").read_text(encoding="utf-8")
+)["operations"]
 EITHER = ["records", "pairs"]
 COUNT = 41
 LIMITS = {
@@ -185,6 +191,16 @@ def test_the_sketch_matrix_follows_from_its_seed(seed: bytes, d: int, m: int) ->
     assert (Mixtures(matrix)(z) == z @ dense(matrix).T).all()
     c = np.arange(2 * m, dtype=np.int64).reshape(2, m)
     assert (matrix.after(c) == c @ dense(matrix)).all()
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
+def test_the_vectors_are_what_the_specification_says(vector: dict[str, Any]) -> None:
+    """No code of the product is used here; tests/vectors/test_vectors.py holds it against the same file."""
+    entries = wide.plain_sketch_entries(bytes.fromhex(vector["seed"]), vector["features"], vector["rows"])
+    rows = b"".join(row.to_bytes(2, "big") for each in entries for row, _ in each)
+    signs = bytes(sign % 256 for each in entries for _, sign in each)
+    assert sha256(rows).hexdigest() == vector["rows_sha256"]
+    assert sha256(signs).hexdigest() == vector["signs_sha256"]
 
 
 def test_no_rule_makes_a_record_longer_than_its_bound(make_manifest: MakeManifest) -> None:

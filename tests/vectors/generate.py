@@ -31,6 +31,7 @@ from dpdpca_protocol.terms.feature_list import encode_features, reference_to
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import KeyTerms, PadsKeyTerms, Participant, Party, ProxyParty
+from dpdpca_protocol.terms.sketch_matrix import SketchMatrix
 from dpdpca_protocol.terms.terms import SuiteName
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.kem import PREVIEW_KEM
@@ -87,6 +88,17 @@ RELEASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("joint with what clipping did", {"release": "joint", "suite": "paillier", **CLIPPING}),
     ("pairs with what clipping did", {"release": "pairs", "blinding": "pairwise", **CLIPPING}),
 )
+MANY: dict[str, Any] = {
+    "features": [{"name": f"1:{position}:A:G", "lower": 0, "upper": 2} for position in range(1, 21)],
+    "of": "records",
+    "fraction_bits": 11,
+}
+SKETCH = {"rows": 16, "seed": hashlib.sha256(b"dpdpca vectors: a sketch").hexdigest()}
+LIFT = {
+    "columns": 2,
+    "matrix": [[((7 * i + 5 * j) % 13 - 6) << 10 for j in range(16)] for i in range(2)],
+    "offset": [3 << 14, -(1 << 15)],
+}
 LOW_ORDER = (
     bytes(32),
     (1).to_bytes(32, "little"),
@@ -372,6 +384,7 @@ def manifests(key: SecretKey) -> Iterator[dict[str, Any]]:
         )
         for name, changes in RELEASES
     }
+    made |= chain_for_many_features()
     for name, manifest in made.items():
         yield {
             "name": f"a manifest: {name}",
@@ -452,6 +465,7 @@ def manifests(key: SecretKey) -> Iterator[dict[str, Any]]:
     ]
     cases += refused_clipping(refused)
     cases += refused_blinding(made, refused)
+    cases += refused_for_many_features(refused)
     for name, release, changes, reason, how in cases:
         yield {
             "name": f"no manifest: {name}",
@@ -461,6 +475,41 @@ def manifests(key: SecretKey) -> Iterator[dict[str, Any]]:
             **how,
             "reason": reason,
         }
+
+
+def chain_for_many_features() -> dict[str, Manifest]:
+    """A sketch, the lift after it, and scores on the components of that lift."""
+    key = PadsKeyTerms(PREVIEW_KEM)
+
+    def complete(**changes: Any) -> Manifest:
+        return complete_draft(DRAFT | MANY | changes, *PARTIES, key)
+
+    sketch = complete(release="sketch", rho_share="0.25", sketch=SKETCH)
+    before = [sketch.study_id.hex()]
+    lift = complete(release="lift", rho_share="0.7", pre_studies=before, sketch=SKETCH, lift=LIFT)
+    before.append(lift.study_id.hex())
+    named = {"columns": 2, "study": before[1], "components": "ab" * 32, "norm": "1.25"}
+    scores = complete(release="scores", rho_share="0.05", pre_studies=before, scores=named)
+    return {"sketch": sketch, "lift": lift, "scores": scores}
+
+
+def refused_for_many_features(
+    refused: dict[str, Any],
+) -> Iterator[tuple[str, str, dict[str, Any], str, dict[str, Any]]]:
+    """What every party refuses about a sketch, a lift and scores."""
+    long_rows = [[(1 << 40) - 1] * 16] * 2
+    for name, release, changes, reason in (
+        ("a sketch of records that may be dropped", "sketch", {"missing": "reject"}, "cannot drop records"),
+        ("a sketch with the noise of another part of ρ", "sketch", {"rho_share": "0.3"}, "noise_scale"),
+        ("an odd sketch", "sketch", {"sketch": SKETCH | {"rows": 17}}, "odd"),
+        ("a sketch of more rows than features", "sketch", {"sketch": SKETCH | {"rows": 22}}, "above the 20"),
+        ("a lift of pairs with an offset", "lift", {"of": "pairs"}, "offset is not 0"),
+        ("a lift that is not exact", "lift", {"lift": LIFT | {"matrix": long_rows}}, "2⁵²"),
+        ("a lift of another sketch size", "lift", {"sketch": SKETCH | {"rows": 18}}, "18 numbers"),
+        ("scores after another lift", "scores", {"pre_studies": ["cd" * 32]}, "not among pre_studies"),
+        ("a joint study with a sketch", "joint", {"sketch": SKETCH}, "cannot have the member sketch"),
+    ):
+        yield f"many features: {name}", release, changes, reason, refused
 
 
 def refused_clipping(
@@ -697,6 +746,25 @@ def wide_components() -> Iterator[dict[str, Any]]:
     yield operation("another study", other, bug="WRONG_STUDY", error="malformed", reason="another study")
 
 
+def sketch_matrices() -> Iterator[dict[str, Any]]:
+    """P₀ of three seeds, as digests of the rows and the signs of its entries, column by column."""
+    for index in range(3):
+        seed = hashlib.sha256(f"dpdpca vectors: a sketch matrix {index}".encode()).digest()
+        for d, m in ((1, 16), (17, 16), (100_000, 656)):
+            matrix = SketchMatrix.of(seed, d, m)
+            yield {
+                "name": f"seed {index}, {d} features, {m} rows",
+                "party": ["owner", "proxy", "user"],
+                "step": "sketch-matrix",
+                "seed": seed.hex(),
+                "features": d,
+                "rows": m,
+                "rows_sha256": hashlib.sha256(matrix.rows.T.astype(">u2").tobytes()).hexdigest(),
+                "signs_sha256": hashlib.sha256(matrix.signs.T.astype("i1").tobytes()).hexdigest(),
+                "must_succeed": True,
+            }
+
+
 def document(title: str, operations: Any, **members: Any) -> str:
     content = {"format": 1, "title": title, **members, "operations": list(operations)}
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
@@ -732,6 +800,7 @@ def short_files(first: SecretKey, second: SecretKey) -> dict[Path, str]:
         FOLDER / "manifests.json": document("terms of studies, kept and broken", manifests(first)),
         FOLDER / "feature_lists.json": document("lists of features", feature_lists()),
         FOLDER / "wide_components.json": document("components of lifts and scores", wide_components()),
+        FOLDER / "sketch_matrices.json": document("matrices of sketches", sketch_matrices()),
         FOLDER / "masks.json": document("masks between owners", masks()),
         FOLDER / "packings.json": document("slots in plaintexts", packings()),
     }

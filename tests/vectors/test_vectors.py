@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from dpdpca_protocol.result.wide_publication import encode_wide_components, pars
 from dpdpca_protocol.terms.feature_list import FeatureListRef, encode_features, listed_features
 from dpdpca_protocol.terms.parties import KeyTerms
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
+from dpdpca_protocol.terms.sketch_matrix import SketchMatrix
+from dpdpca_protocol.terms.wide_rules import check_rounds
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 
 FOLDER = Path(__file__).parent
@@ -102,6 +105,8 @@ def run(operation: Operation) -> None:
             assert encode_features(listed_features(reference, lambda _digest: content)) == content
         case "read-components":
             read_components(operation)
+        case "sketch-matrix":
+            check_sketch_matrix(operation)
         case "blind":
             assert blinded_chunk(operation) == operation["chunk"]
         case other:
@@ -125,6 +130,13 @@ def read_components(operation: Operation) -> None:
     for values, name in ((lifted.deviations, "deviations"), (read.mean, "mean"), (read.vectors, "vectors")):
         assert (None if values is None else values.tolist()) == operation[name]
     assert encode_wide_components(study, read, lifted) == content
+
+
+def check_sketch_matrix(operation: Operation) -> None:
+    seed = bytes.fromhex(operation["seed"])
+    matrix = SketchMatrix.of(seed, operation["features"], operation["rows"])
+    for entries, form, name in ((matrix.rows, ">u2", "rows_sha256"), (matrix.signs, "i1", "signs_sha256")):
+        assert sha256(entries.T.astype(form).tobytes()).hexdigest() == operation[name]
 
 
 def blinded_chunk(operation: Operation) -> str:
@@ -201,6 +213,16 @@ def test_the_files_come_out_of_the_generator_byte_for_byte(promise: Promise) -> 
         counted=f"{len(load('ciphertext_zoo.json')['operations'])} vectors of ciphertexts",
         result="each accepted or refused as stated",
     )
+
+
+def test_the_rounds_for_many_features_are_one_chain() -> None:
+    named = {each["name"]: each for each in load("manifests.json")["operations"]}
+    sketch, lift, scores = (
+        parse_manifest(named[f"a manifest: {release}"]["body"]) for release in ("sketch", "lift", "scores")
+    )
+    check_rounds(lift, [sketch])
+    check_rounds(scores, [sketch, lift])
+    assert sketch.rho_share + lift.rho_share + scores.rho_share == 1
 
 
 def test_keys_of_safe_primes_still_work() -> None:
