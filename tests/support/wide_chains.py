@@ -4,6 +4,7 @@ What counts as many is lowered, so that chains are fast: see `few_are_many`.
 """
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -37,17 +38,23 @@ class WideWorld(UserWorld):
     records: Floats
     delivered: set[str]
 
-    def run_chain(self, records: Floats, draft: dict[str, Any], **options: Any) -> ChainRow:
+    def begin_chain(self, records: Floats, draft: dict[str, Any], **options: Any) -> str:
+        """The id of a chain that has no round yet."""
         self.records, self.delivered = records, set()
         encoded = json.dumps(draft).encode()
-        chain = create_chain(self.service, encoded, "application/json", None, **options)["id"]
-        for _ in range(60):
-            self.turn(chain)
-            if (found := self.service.chains.find(chain)).state is not ChainState.RUNNING:
-                return found
-        raise AssertionError("the chain did not end")
+        return str(create_chain(self.service, encoded, "application/json", None, **options)["id"])
 
-    def turn(self, chain: str) -> None:
+    def run_chain(self, records: Floats, draft: dict[str, Any], **options: Any) -> ChainRow:
+        chain = self.begin_chain(records, draft, **options)
+        return self.turn_until(chain, lambda found: found.state is not ChainState.RUNNING)
+
+    def turn_until(self, chain: str, arrived: Callable[[ChainRow], bool]) -> ChainRow:
+        for _ in range(60):
+            if arrived(found := self.turn(chain)):
+                return found
+        raise AssertionError("the chain did not come so far")
+
+    def turn(self, chain: str) -> ChainRow:
         """One turn of everybody."""
         if self.restarts:
             self.reopen()
@@ -58,6 +65,7 @@ class WideWorld(UserWorld):
             if now.stage is Stage.OPEN and now.id not in self.delivered:
                 self.delivered.add(now.id)
                 deliver(self.opened(now), self.records, self.components)
+        return self.service.chains.find(chain)
 
     @property
     def components(self) -> Floats | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lethal_writes import finish_through_kills, make_writes_lethal
 from proxy_world import TOY_BITS, OpenStudy, ProxyWorld, wait_for
 from sqlalchemy import update
 from tampering import tampering_at
@@ -48,10 +49,6 @@ BASE: dict[str, Any] = {
     "min_owners": 2,
     "closing": "when-complete",
 }
-
-
-class Killed(BaseException):
-    """The process is gone."""
 
 
 class KeyMakers(InlineWorkers):
@@ -233,39 +230,8 @@ def test_a_chain_of_before_the_address_had_one_form_is_found_again(user: ChainWo
 def test_a_chain_killed_at_every_step_spends_its_budget_once(
     user: ChainWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every write of the chain, of a new study and of its moves dies once before and once after itself."""
-    died: set[tuple[str, ...]] = set()
-
-    def deadly(owner: type, name: str, key: Callable[..., tuple[str, ...]]) -> None:
-        real = getattr(owner, name)
-
-        def lethal(store: Any, *given: Any, **named: Any) -> Any:
-            where = (name, *key(*given, **named))
-            if (*where, "before") not in died:
-                died.add((*where, "before"))
-                raise Killed
-            real(store, *given, **named)
-            if (*where, "after") not in died:
-                died.add((*where, "after"))
-                raise Killed
-
-        monkeypatch.setattr(owner, name, lethal)
-
-    deadly(ChainStore, "append", lambda chain, *rest: (str(len(chain.rounds)),))
-    deadly(ChainStore, "end", lambda chain, state, *rest: (str(state),))
-    deadly(StudyStore, "add", lambda row_id, title, release, *rest, **named: (row_id,))
-    deadly(StudyStore, "move", lambda row, following, *rest, **named: (row.id, str(following)))
-    chain_id = user.run_chain()
-    kills = 0
-    for _ in range(600):
-        try:
-            chain = user.turn(chain_id)
-        except Killed:
-            kills += 1
-            user.reopen()
-            continue
-        if chain.state is not ChainState.RUNNING:
-            break
+    make_writes_lethal(monkeypatch)
+    chain, kills = finish_through_kills(user, user.turn, user.run_chain())
     assert chain.state is ChainState.DONE, chain.problem
     assert kills >= 40
     assert len(chain.rounds) == len(user.service.store.all()) >= 3

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lethal_writes import finish_through_kills, make_writes_lethal
 from proxy_world import ProxyWorld
 from wide_chains import BASE, RECORDS, ROUNDS, D, N, WideWorld, few_are_many
 
@@ -19,7 +20,7 @@ from dpdpca_user.planning import wide, wide_chain
 from dpdpca_user.planning.draft import tidied_features
 from dpdpca_user.results.wide.choice import Choice, Visibility, choose_release, visibility
 from dpdpca_user.results.wide.sketch import SketchReading
-from dpdpca_user_service.chains import chain_facts
+from dpdpca_user_service.chains import cancel_chain, chain_facts
 from dpdpca_user_service.drafts import plan_draft
 from dpdpca_user_service.operations import keep_list
 from dpdpca_user_service.stages import Stage
@@ -73,6 +74,44 @@ def test_a_chain_for_many_features_ends_with_scores(user: WideWorld, only_lifts:
     assert [(each.release, each.records) for each in kept] == [
         (each.release, N) for each in chain.rounds[:-1]
     ]
+
+
+@pytest.mark.parametrize(
+    ("last", "stage", "left"),
+    [("sketch", Stage.FITTED, (0.75, 0.65, 0.55)), ("lift", Stage.PUBLISHED, (0.05,))],
+)
+def test_a_chain_that_is_cancelled_between_two_rounds_asks_for_no_other(
+    user: WideWorld, only_lifts: None, last: str, stage: Stage, left: tuple[float, ...]
+) -> None:
+    def has_ended(chain: ChainRow) -> bool:
+        return any(row.release == last and row.stage is stage for row in user.service.store.all())
+
+    chain = user.turn_until(user.begin_chain(RECORDS, BASE), has_ended)
+    rounds = len(chain.rounds)
+    facts = cancel_chain(user.service, chain.id)
+    assert facts["state"] == "cancelled"
+    assert any(1 - facts["spent_share"] == pytest.approx(share) for share in left)
+    for _ in range(5):
+        chain = user.turn(chain.id)
+    assert chain.state is ChainState.CANCELLED
+    assert chain_facts(user.service, chain)["spent_share"] == facts["spent_share"]
+    assert len(chain.rounds) == rounds == len(user.world.client(user.world.user).studies())
+    # What was released stays: no study is undone.
+    assert [user.row(each.row).stage for each in chain.rounds] == [Stage.FITTED] * (rounds - 1) + [stage]
+
+
+@pytest.mark.nightly
+def test_a_chain_for_many_features_killed_at_every_step_spends_its_budget_once(
+    user: WideWorld, only_lifts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_writes_lethal(monkeypatch)
+    chain, kills = finish_through_kills(user, user.turn, user.begin_chain(RECORDS, BASE))
+    assert chain.state is ChainState.DONE, chain.problem
+    assert kinds(chain) == ROUNDS
+    assert kills >= 50
+    assert chain_facts(user.service, chain)["spent_share"] == pytest.approx(1, abs=1e-12)
+    studies = user.world.client(user.world.user).studies()
+    assert len(studies) == len(user.service.store.all()) == len(chain.rounds)
 
 
 @pytest.mark.nightly
