@@ -25,7 +25,8 @@ from dpdpca_lab.benchmarks.played_chains import PROXY, USER
 from dpdpca_lab.central.entropy import Floats
 from dpdpca_lab.central.power import noisy_iterations
 from dpdpca_protocol.errors import ConflictError
-from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
+from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
 from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.records.encoding import RecordEncoder
 from dpdpca_protocol.release.ciphers import Unencrypted
@@ -147,14 +148,27 @@ def complete(draft: Mapping[str, Any]) -> Manifest:
     return with_list_if_needed(draft, listed)
 
 
-def chain(people: People, epsilon: str, **terms: Any) -> Rehearsal:
+def chain(
+    people: People,
+    epsilon: str,
+    randomness: Randomness = OS_RANDOMNESS,
+    noise: Samplers = EXACT,
+    **terms: Any,
+) -> Rehearsal:
     """A whole chain through the integers and the noise of the product.
+
+    Args:
+        people: whose genotypes are the records.
+        epsilon: of all rounds together.
+        randomness: as for `play_chain`.
+        noise: likewise.
+        terms: of the draft.
 
     Raises:
         ConflictError: `nothing-in-the-sketch`.
     """
-    base = people.draft(epsilon, **terms)
-    return play_chain(base, complete, people.owners(), OS_RANDOMNESS, cipher=Repeated(people.times))
+    base, carried = people.draft(epsilon, **terms), Repeated(people.times)
+    return play_chain(base, complete, people.owners(), randomness, noise=noise, cipher=carried)
 
 
 def by_power(people: People, manifest: Manifest) -> float:
