@@ -9,8 +9,11 @@ from study_parties import MakeManifest
 
 from dpdpca_protocol.errors import MessageError, PolicyError
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.features import MAX_LISTED_FEATURES
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
+from dpdpca_protocol.terms.wide import MOST_COLUMNS
 from dpdpca_protocol.terms.wide_rules import check_rounds, longest_row_squared
+from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES
 
 LIFT: dict[str, Any] = {"columns": wide.K, "matrix": wide.MATRIX, "offset": wide.OFFSET}
 SCORES: dict[str, Any] = {"columns": 2, "study": "cd" * 32, "components": "ab" * 32, "norm": "1.5"}
@@ -63,7 +66,17 @@ def test_figures_are_those_of_what_is_summed(make_manifest: MakeManifest) -> Non
         ("sketch", {"sketch": {"rows": 14, "seed": wide.SEED}}, "not between 16 and 2048"),
         ("lift", {"sketch": {"rows": 18, "seed": wide.SEED}}, "18 numbers, as sketch.rows says"),
         ("lift", {"lift": LIFT | {"matrix": [[2**40] * 16] * 2}}, "not between"),
-        ("lift", {"lift": LIFT | {"matrix": [[2**39] * 16] * 2}}, "2⁵²"),
+        (
+            "lift",
+            {"lift": LIFT | {"matrix": [[2**39] * 16] * 2}},
+            r"is \d{17} on the grid, and lift\.offset goes up to 49152 in absolute .* must be below 2⁵²",
+        ),
+        ("lift", {"lift": LIFT | {"offset": [0, 1 - 2**52]}}, f"offset goes up to {2**52 - 1} in"),
+        (
+            "lift",
+            {"lift": {"columns": 101, "matrix": [[1] * 16] * 101, "offset": [0] * 101}},
+            "columns is not between 1 and 100",
+        ),
         ("lift", {"lift": LIFT | {"offset": [2**52, 0]}}, "not between"),
         ("scores", {"scores": SCORES}, "not among pre_studies"),
         ("scores", {"scores": SCORES | {"norm": "0"}}, "above 0"),
@@ -126,6 +139,11 @@ def test_the_bound_on_products_is_exact(make_manifest: MakeManifest) -> None:
     p0 = wide.plain_sketch_matrix(manifest.sketch.seed, wide.D, wide.M)
     rows = [[sum(c * p0[h][i] for h, c in enumerate(row)) for i in range(wide.D)] for row in wide.MATRIX]
     assert longest_row_squared(manifest) == max(sum(each * each for each in row) for row in rows)
+
+
+def test_the_largest_lift_has_components_that_may_be_sent() -> None:
+    """4 bytes a number, in base64. So d·k needs no limit of its own."""
+    assert MAX_LISTED_FEATURES * MOST_COLUMNS * 4 * 4 / 3 < 0.9 * COMPONENTS_LIMIT_BYTES
 
 
 def test_rounds_fit_each_other(make_manifest: MakeManifest) -> None:

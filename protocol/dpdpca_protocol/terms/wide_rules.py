@@ -1,6 +1,7 @@
 """The rules for the terms of sketch, lift and scores. A broken rule raises `PolicyError`."""
 
 from collections.abc import Iterable
+from math import isqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +11,6 @@ from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.sketch_matrix import SketchMatrix
 from dpdpca_protocol.wire.fields import refused
-
-MOST_LIFTED = 20_000_000
-"""The most integers d·k of a lift."""
 
 _PRODUCT_LIMIT = 2**52
 """C·P₀z + o stays below this, so that its products are exact in double precision in whatever order."""
@@ -90,20 +88,19 @@ def _check_kind(manifest: Manifest) -> None:
 def _check_lift(manifest: Manifest) -> None:
     assert manifest.lift is not None
     assert manifest.sketch is not None
-    lift, d = manifest.lift, manifest.encoded_features
+    lift = manifest.lift
     if any(len(row) != manifest.sketch.rows for row in lift.matrix):
         refused(f"a row of lift.matrix does not have {manifest.sketch.rows} numbers, as sketch.rows says")
     if manifest.rules.of_pairs and any(lift.offset):
         refused("lift.offset is not 0 in a lift of pairs, where differences have no mean", "use zeros")
-    if d * lift.columns > MOST_LIFTED:
-        refused(f"the lift has {d} · {lift.columns} values, more than {MOST_LIFTED:,}", "use fewer columns")
-    longest = longest_row_squared(manifest)
-    bound, offset = manifest.terms.record_bound, max(map(abs, lift.offset))
-    if bound * longest >= (_PRODUCT_LIMIT - offset) ** 2:
+    product_squared = manifest.terms.record_bound * longest_row_squared(manifest)
+    offset = max(map(abs, lift.offset))
+    if product_squared >= (_PRODUCT_LIMIT - offset) ** 2:
         refused(
-            "clip_norm times the longest row of lift.matrix times the sketch reaches 2⁵², which is too much"
-            " for exact products",
-            "use smaller numbers in lift.matrix, or lower fraction_bits",
+            f"clip_norm times the longest row of lift.matrix times the sketch is {isqrt(product_squared)} on"
+            f" the grid, and lift.offset goes up to {offset} in absolute value. Their sum must be below 2⁵² ="
+            f" {_PRODUCT_LIMIT}, or products are not exact",
+            "use smaller numbers in lift.matrix and lift.offset, or lower fraction_bits",
         )
 
 

@@ -26,7 +26,8 @@ from dpdpca_user.planning.prestudy import PreStudyResult
 from dpdpca_user.planning.wide_chain import PublishedLift, scores_round
 from dpdpca_user.results.model import Model, Provenance
 from dpdpca_user.results.report import render_report
-from dpdpca_user.results.wide.notes import RoundCount
+from dpdpca_user.results.wide.lift import GRAM_NOT_POSITIVE
+from dpdpca_user.results.wide.notes import RoundCount, notes
 from dpdpca_user.results.wide.rule import scores_norm
 from dpdpca_user_service import work
 from dpdpca_user_service.work import EarlierRounds, FittedModel, open_pre_study, open_wide
@@ -130,6 +131,27 @@ def test_rounds_with_other_records_are_pointed_out(
     for line in said:
         assert f"the sketch has {before}" in line
         assert line in render_report([model], "today")
+
+
+@pytest.mark.parametrize("is_positive", [True, False])
+def test_a_lift_that_gives_no_variances_says_so(
+    make_manifest: MakeManifest, seen: bytes, is_positive: bool
+) -> None:
+    """Noise can make sums of products that no numbers have."""
+    manifest = lift(make_manifest, **TERMS)
+    values = sums(manifest)
+    if not is_positive:
+        values[-1] = -1
+    chunks, cohort = of_one_owner(manifest, values)
+    fitted = open_wide(SECRET, manifest.to_body(), chunks, cohort, False, EarlierRounds(seen, None))
+    components = read_components(fitted.components, manifest)
+    assert components.trusted_count > 0
+    assert components.captured.any() == is_positive
+    trail = Provenance("aa" * 32, "bb" * 32, "cc" * 32, (), (), {})
+    model = Model(manifest.study_id, manifest, components, trail, False, fitted.reliability)
+    for said in (" ".join(notes(components)), render_report([model], "today")):
+        assert (GRAM_NOT_POSITIVE in said) == (not is_positive)
+        assert ("The variances are lower bounds" in said) == is_positive
 
 
 def test_numbers_that_no_records_give_are_refused(make_manifest: MakeManifest, seen: bytes) -> None:
