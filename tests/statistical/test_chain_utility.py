@@ -22,7 +22,10 @@ from dpdpca_lab.benchmarks.played_chains import (
     naive,
     with_noise_of_owners,
 )
+from dpdpca_lab.reference_data import load as load_set
+from dpdpca_lab.reference_data import reference_folder
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_user.planning.rehearsal import captured, play_chain
 
@@ -114,3 +117,22 @@ def test_uneven_bounds_are_found_out_by_a_study_of_scales() -> None:
     # A stray bin in a high octave may widen a feature or two.
     assert 0.6 < np.median(worth) < 2
     assert captured_by(played, table) > 0.8
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("name", "lower", "upper"), [("mnist", 0.0, 255.0), ("isolet", -1.0, 1.0)])
+def test_hundreds_of_features_get_a_full_matrix(name: str, lower: float, upper: float) -> None:
+    """784 and 617 features: below 1,000, no chain has a sketch."""
+    found = load_set(name, reference_folder())
+    if found.origin.startswith("synthetic"):
+        pytest.skip("DPDPCA_REFERENCE_DATA names the folder that has it")
+    d = found.rows.shape[1]
+    table = Table(name, found.rows.astype(np.float64), np.full(d, lower), np.full(d, upper))
+    played = chain(table, 1.0)
+    last = played.rounds[-1].result
+    assert [each.manifest.sketch for each in played.rounds] == [None] * len(played.rounds)
+    assert isinstance(last, NoisyScatter)
+    assert {len(row) for row in last.scaled_scatter} == {len(last.scaled_scatter)} == {d}
+    kept = captured_by(played, table)
+    print(f"{name}: {[str(each.manifest.release) for each in played.rounds]}, {kept:.4f}")
+    assert kept > 0.8

@@ -12,6 +12,7 @@ from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_user.commands.parts import lint_draft
 from dpdpca_user.planning.lint import lint_alone
 from dpdpca_user.planning.preview import first_of_chain, forecast, lint_facts
+from dpdpca_user.planning.rounds import begin_chain
 from dpdpca_user.planning.wide_chain import is_wide_chain
 
 D = 1200
@@ -65,6 +66,19 @@ def test_only_many_features_without_a_named_release_make_such_a_chain() -> None:
     assert is_wide_chain(BASE, 1001)
     assert not is_wide_chain(BASE, 1000)
     assert not is_wide_chain(BASE | {"release": "joint"}, 1001)
+
+
+@pytest.mark.parametrize("d", [617, 784])
+def test_tables_like_isolet_and_mnist_get_a_full_matrix(d: int) -> None:
+    """Nothing changes up to 1,000 features: neither the first round nor the forecast knows of a sketch."""
+    base = BASE | {"features": BASE["features"][:d]}
+    assert not is_wide_chain(base, d)
+    seen = forecast(base, complete, 50_000, [0.2, 0.1, 0.05])
+    assert [each.is_chain for each in seen.outlooks].count(True) == 1
+    assert not any("sketch" in line or "lift" in line for line in seen.advice)
+    # With so few records, a chain for many features would still begin with norms.
+    assert begin_chain(base, complete, 200, False).is_last
+    assert not begin_chain(BASE, complete, 200, False).is_last
 
 
 def test_more_features_than_a_matrix_may_have_are_for_a_chain_alone() -> None:
