@@ -7,13 +7,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
+from numpy.typing import NDArray
 
-from dpdpca_owner.records.source import Listener, RecordSource, encrypted_file, unreadable_object
+from dpdpca_owner.records.source import (
+    MOST_RECORDS,
+    ColumnSource,
+    Listener,
+    RecordSource,
+    encrypted_file,
+    unreadable_object,
+)
 from dpdpca_protocol.errors import InputError
-from dpdpca_protocol.records.arrow_columns import from_arrow
+from dpdpca_protocol.records.arrow_columns import EXTENSION, doubles, from_arrow
 from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.terms.features import Feature
 
@@ -22,6 +31,10 @@ _ENCRYPTED = re.compile(r"\b(?:de|en)crypt", re.IGNORECASE)
 _BUFFER_BYTES = 1 << 20
 _BUFFERS_BYTES = 1 << 26
 """Bytes read ahead for each column and for all together; without buffers, a whole row group is in memory."""
+_HELD_BYTES = 1 << 21
+_MOST_HELD_BYTES = 1 << 27
+"""What a reader by rows holds of each column: a page and a dictionary. And what it may hold of all together;
+a file that would need more is read by columns."""
 
 
 class _ArrowBatches(RecordSource):
@@ -120,6 +133,49 @@ class ParquetSource(_ArrowBatches):
             self._name, filesystem=self._filesystem, pre_buffer=False, buffer_size=buffer
         )
 
+    @property
+    def has_many_numbers(self) -> bool:
+        """Whether doubles hold all values, and reading them by rows would take too much memory."""
+        if len(set(self.names)) < len(self.names) or not all(map(_is_exact, self._schema)):
+            return False
+        with self._open() as file:
+            groups = (file.metadata.row_group(i) for i in range(file.num_row_groups))
+            longest = max((int(group.total_byte_size) for group in groups), default=0)
+        return min(longest, _HELD_BYTES * len(self.names)) > _MOST_HELD_BYTES
+
+    def blocks(self, positions: Sequence[int], width: int) -> Iterator[NDArray[Any]]:
+        """The columns at `positions`, numbers alone, as (records, w) arrays, w ≤ `width`."""
+        with self._reading(), self._open(width) as file:
+            for start in range(0, len(positions), width):
+                some = positions[start : start + width]
+                table = file.read(columns=[self.names[position] for position in some])
+                columns = [doubles(table.column(self.names[each]).combine_chunks()) for each in some]
+                is_single = all(pa.types.is_float32(self._schema.field(each).type) for each in some)
+                kind = np.float32 if is_single else np.float64
+                yield np.stack(columns, axis=1, dtype=kind, casting="same_kind")
+
+
+class ParquetColumns(ColumnSource):
+    """A Parquet file of many numbers, read some columns at a time.
+
+    Args:
+        file: of numbers alone.
+        folder: for the columns while they are read by rows.
+    """
+
+    def __init__(self, file: ParquetSource, folder: Path | None) -> None:
+        super().__init__(folder)
+        self._file, self.names, self.records = file, file.names, file.records
+
+    def stored_columns(self, positions: Sequence[int], width: int) -> Iterator[NDArray[Any]]:
+        return self._file.blocks(positions, width)
+
+
+def open_parquet(file: ParquetSource, folder: Path | None) -> ParquetSource | ParquetColumns:
+    """The file, to be read in the order that fits into memory."""
+    by_columns = file.records <= MOST_RECORDS and file.has_many_numbers
+    return ParquetColumns(file, folder) if by_columns else file
+
 
 class ArrowSource(_ArrowBatches):
     """An Arrow IPC file (Feather version 2) or stream. Long record batches are cut into smaller ones."""
@@ -145,3 +201,10 @@ class ArrowSource(_ArrowBatches):
 
     def _open(self, mapped: Any) -> Any:
         return pa.ipc.open_stream(mapped) if self._is_stream else pa.ipc.open_file(mapped)
+
+
+def _is_exact(field: pa.Field) -> bool:
+    """Whether a double holds every value of this column."""
+    kind, is_other = field.type, EXTENSION in (field.metadata or {})
+    is_short = pa.types.is_integer(kind) and kind.bit_width <= 32
+    return not is_other and bool(pa.types.is_floating(kind) or is_short)

@@ -185,9 +185,9 @@ def parquet_parts(location: DataLocation) -> list[Part]:
         return [Part(replace(location, data=name), n) for name, n in zip(names, counts, strict=False)]
     files = None if location.query is not None else files_at(expanded(Path(location.data)))
     sources = [_open_file(file, location, (), None) for file in files or ()]
-    from dpdpca_owner.records.arrow import ParquetSource
+    from dpdpca_owner.records.arrow import ParquetColumns, ParquetSource
 
-    parquet = [source for source in sources if isinstance(source, ParquetSource)]
+    parquet = [source for source in sources if isinstance(source, ParquetSource | ParquetColumns)]
     if len(parquet) < len(sources) or len(parquet) < 2:
         return []
     return [
@@ -203,9 +203,10 @@ def _open(location: DataLocation, features: Sequence[Feature], folder: Path | No
 
         return SqlSource(location.data, location.query)
     if is_in_objects(location):
+        from dpdpca_owner.records.arrow import open_parquet
         from dpdpca_owner.records.objects import objects_at, open_object
 
-        return PartsSource(objects_at(location.data), open_object)
+        return PartsSource(objects_at(location.data), lambda name: open_parquet(open_object(name), folder))
     path = expanded(Path(location.data))
     files = files_at(path)
     if files is None:
@@ -228,10 +229,10 @@ def _open_file(
         from dpdpca_owner.records.plink import open_genotypes
 
         return open_genotypes(path, beginning, features, folder, flip=location.reading.flip or False)
-    from dpdpca_owner.records.arrow import ArrowSource, ParquetSource
+    from dpdpca_owner.records.arrow import ArrowSource, ParquetSource, open_parquet
 
     if beginning.startswith(b"PAR1") and is_binary(beginning):
-        return ParquetSource(path)
+        return open_parquet(ParquetSource(path), folder)
     if beginning.startswith((b"ARROW1\0\0", b"\xff\xff\xff\xff")):
         return ArrowSource(path, is_stream=not beginning.startswith(b"ARROW1"))
     from dpdpca_owner.records.csv import CsvSource

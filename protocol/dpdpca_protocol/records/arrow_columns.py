@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpdpca_protocol.records.columns import Column, Unusable
 from dpdpca_protocol.terms.features import Feature
 
-_EXTENSION = b"ARROW:extension:name"
+EXTENSION = b"ARROW:extension:name"
 """The key in a field's metadata that names an extension type which this Arrow library does not know."""
 
 
@@ -31,7 +31,7 @@ def from_arrow(array: pa.Array, feature: Feature, field: pa.Field | None = None)
         Float64 with NaN for null for a numeric feature; otherwise what `read_levels` reads. Values of a type
         that such a feature cannot have are `Unusable`.
     """
-    name = ((field.metadata if field is not None else None) or {}).get(_EXTENSION)
+    name = ((field.metadata if field is not None else None) or {}).get(EXTENSION)
     kind = value_type(array.type)
     if name is not None or not _is_taken(kind, feature):
         said = f"type {name.decode(errors='replace')}" if name is not None else f"type {array.type}"

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 import wide_studies as wide
 from genotype_files import MORE_SITES, OF_CALLS, OF_DOSAGES, SITES, Genotypes, Write
@@ -17,9 +19,9 @@ from present import present
 from reference_data import Seeded
 from study_parties import MakeManifest
 
+from dpdpca_owner.records import arrow, sparse, spool, summed
 from dpdpca_owner.records import open as opening
 from dpdpca_owner.records import source as sources
-from dpdpca_owner.records import sparse, spool, summed
 from dpdpca_owner.records.contribution import read_contribution
 from dpdpca_owner.records.matching import match_columns
 from dpdpca_owner.records.open import open_source, read_batches
@@ -215,3 +217,50 @@ def test_a_table_read_at_once_gives_the_share_of_its_columns(
             found[name] = told(location, manifest)
         assert found[name][:3] == plain[:3], name
     assert len({each[0] for each in found.values()}) == 1
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("terms", TERMS)
+def test_a_parquet_file_gives_the_same_share_by_rows_and_by_columns(
+    tmp_path: Path, make_manifest: MakeManifest, monkeypatch: pytest.MonkeyPatch, terms: dict[str, Any]
+) -> None:
+    """Numbers of several types and missing values, in two row groups."""
+    source, (sites, _) = Seeded(6), sites_of(terms)
+    kinds = [pa.float32(), pa.float32(), pa.float64(), pa.int8(), pa.uint32(), pa.float32()]
+    table = {}
+    for site, kind in zip(sites, kinds * 4, strict=False):
+        values = [source.below(2**20) / 2**19 for _ in range(30)]
+        numbers = [None if value < 0.2 else value for value in values]
+        table[site] = pa.array(
+            numbers if pa.types.is_floating(kind) else [n and int(n) for n in numbers], kind
+        )
+    path = tmp_path / "table.parquet"
+    pa.parquet.write_table(pa.table(table), path, row_group_size=17)
+    location, manifest = DataLocation(str(path)), asked(make_manifest, sites[::-1], **terms)
+    by_rows = told(location, manifest)
+    assert open_source(location, manifest.features).by == "rows"
+    monkeypatch.setattr(arrow, "_MOST_HELD_BYTES", 0)
+    assert open_source(location, manifest.features).by == "columns"
+    assert told(location, manifest) == by_rows
+    monkeypatch.setattr(summed, "MANY_FEATURES", 1)
+    assert told(location, manifest)[:3] == by_rows[:3]
+
+
+def test_a_parquet_file_with_other_values_is_read_by_rows(
+    tmp_path: Path, make_manifest: MakeManifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A double does not hold every one of them."""
+    monkeypatch.setattr(arrow, "_MOST_HELD_BYTES", 0)
+    features = asked(make_manifest, SITES[:1]).features
+    numbers = pa.array([1.0, 2.0])
+    named = pa.field(SITES[0], pa.float64(), metadata={"ARROW:extension:name": "lengths"})
+    path = tmp_path / "table.parquet"
+    for table, by in (
+        (pa.table({SITES[0]: numbers}), "columns"),
+        (pa.table({SITES[0]: numbers, "name": ["a", "b"]}), "rows"),
+        (pa.table({SITES[0]: numbers, "long": [2**53 + 1, 1]}), "rows"),
+        (pa.table([numbers], pa.schema([named])), "rows"),
+        (pa.table([numbers] * 3, [SITES[0], "twice", "twice"]), "rows"),
+    ):
+        pa.parquet.write_table(table, path)
+        assert open_source(DataLocation(str(path)), features).by == by
