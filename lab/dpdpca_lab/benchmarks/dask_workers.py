@@ -32,7 +32,7 @@ from dpdpca_runtime.files import write_private
 
 ROUNDS = 3
 START_SECONDS = 60.0
-SHARES = Size(200, 300, 3072, ReleaseKind.JOINT, 2)
+SHARES = Size(617, 100, 3072, ReleaseKind.JOINT, 2)
 RELEASE = Size(64, 3, 3072, ReleaseKind.MASKED, 2)
 
 Phase = Callable[[StudyFiles], object]
