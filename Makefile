@@ -23,7 +23,7 @@ nightly: .venv/dev.stamp ## crashes, simulation and statistics at length, mutant
 	$(IN_MEMORY) $(BIN)/pytest -n 2 -m nightly
 
 test-system: .venv/dev.stamp ## crashes, statistics, federations of real processes; .ci/run installs what they need
-	$(IN_MEMORY) $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 15 -m "system and not nightly" $(NO_HANG)
+	$(IN_MEMORY) $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 25 -m "system and not nightly" $(NO_HANG)
 
 test-pythons: ## nightly: the fast tests on PYTHONS, versions or paths; names those that this machine lacks
 	.ci/pythons suite $(PYTHONS)

@@ -32,7 +32,7 @@ from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.sealing import open_sealed
 from dpdpca_protocol.wire.signing import IdentityKey, Statement, hex_bytes, verify_statement
 from dpdpca_proxy.settings import PREFIX, Settings
-from dpdpca_proxy.store.database import ProxyDatabase
+from dpdpca_proxy.store.database import DATABASE_FILE, ProxyDatabase
 from dpdpca_proxy.store.feature_lists import is_listed
 from dpdpca_proxy.store.files import FileStore, FolderStore, feature_list_name
 from dpdpca_proxy.store.releases import find_data_key
@@ -47,7 +47,6 @@ from dpdpca_runtime.identity_files import IdentityFiles, IdentityKeys
 from dpdpca_runtime.passphrase import unlock
 from dpdpca_runtime.software import running_software
 
-DATABASE_FILE = "proxy.sqlite3"
 FILES_FOLDER = "studies"
 _LONG_TERMS = 4
 """The terms of so few studies with a list of features are cached: each may take 200 MB."""

@@ -21,8 +21,8 @@ from postgres_server import FOLDER_VARIABLE, PostgresServer, programs
 from user_world import UserWorld
 
 import dpdpca_user.home
-from dpdpca_proxy.proxy import DATABASE_FILE
 from dpdpca_proxy.settings import SETTINGS_FILE
+from dpdpca_proxy.store.database import DATABASE_FILE
 from dpdpca_runtime.files import private_dir, write_private
 
 if TYPE_CHECKING:

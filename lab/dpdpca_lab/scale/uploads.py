@@ -27,8 +27,7 @@ from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest,
 from dpdpca_protocol.wire.identifiers import Digest, PartyId
 from dpdpca_protocol.wire.sealing import chunk_info, seal
 from dpdpca_protocol.wire.signing import IdentityKey, Statement
-from dpdpca_proxy.proxy import DATABASE_FILE
-from dpdpca_proxy.store.database import ProxyDatabase
+from dpdpca_proxy.store.database import DATABASE_FILE, ProxyDatabase
 from dpdpca_proxy.store.parties import PartyRow, insert_party
 from dpdpca_runtime.files import private_dir
 from dpdpca_runtime.http.client import ProxyClient

@@ -16,6 +16,7 @@ from dpdpca_proxy.store.log import check_holds, last_mark, take_written
 from dpdpca_proxy.store.witness import Mark, Witness
 from dpdpca_runtime.database import Database, Observer, Place
 
+DATABASE_FILE: Final = "proxy.sqlite3"
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _STORAGE_SLUGS: Final = frozenset({"storage-full", "storage-failing"})
 

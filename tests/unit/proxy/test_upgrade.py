@@ -21,10 +21,10 @@ from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy.audit import HOLDS, audit_study
-from dpdpca_proxy.proxy import DATABASE_FILE, open_proxy
+from dpdpca_proxy.proxy import open_proxy
 from dpdpca_proxy.rotation import rotate_proxy
 from dpdpca_proxy.settings import load_settings
-from dpdpca_proxy.store.database import ProxyDatabase
+from dpdpca_proxy.store.database import DATABASE_FILE, ProxyDatabase
 
 STORED = Path(__file__).parents[2] / "vectors" / "proxy_home_0001.json"
 
