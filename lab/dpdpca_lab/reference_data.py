@@ -95,6 +95,49 @@ def musk(folder: Path) -> Table:
     return _table("musk", rows, np.tile([-400.0, 400.0], (rows.shape[1], 1)))
 
 
+def numbers_of(name: str, path: Path, most: int = 20_000) -> Table:
+    """The columns of numbers of a Parquet file, bounded by their least and largest value.
+
+    Args:
+        name: of the table.
+        path: the file.
+        most: take at most this number of rows, in an order that is always the same.
+    """
+    columns = [_numbers(each) for each in read_columns(path, drop=()).values() if not _is_text(each)]
+    order = np.random.default_rng(3).permutation(len(columns[0]))[:most]  # noqa: TID251 - which rows, no noise
+    rows = np.column_stack(columns)[order]
+    return _spanned(name, rows[:, np.isfinite(rows).all(axis=0)])
+
+
+def _spanned(name: str, rows: Floats) -> Table:
+    """Bounded by what the rows reach, without columns that are constant."""
+    rows = rows[:, rows.min(axis=0) < rows.max(axis=0)]
+    return Table(name, rows, rows.min(axis=0), rows.max(axis=0))
+
+
+def real_tables(folder: Path) -> list[Table]:
+    """Ten real tables of 5,000 records or more, and digits, which has 1,797.
+
+    Raises:
+        InputError: a file is not in `folder`.
+    """
+    spoken = load("isolet", folder).rows.astype(float)[:, ::6][:, :100]
+    parquet = {
+        "kddcup": KDDCUP,
+        "facebook": "facebook_variant1.parquet",
+        "facebook, later": "facebook_testset10044.parquet",
+        "sensorless": "sensorless_head5748.parquet",
+        "localization": "localization_head16486.parquet",
+    }
+    return [
+        terrain(),
+        *(read(folder) for read in (covtype, insurance, musk)),
+        _spanned("isolet, 100 columns", spoken),
+        *(numbers_of(name, folder / file) for name, file in parquet.items()),
+        digits(),
+    ]
+
+
 def read_columns(path: Path, drop: tuple[str, ...]) -> dict[str, Any]:
     """Columns by name, in the types of the file.
 

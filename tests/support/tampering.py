@@ -6,8 +6,8 @@ from pathlib import Path
 
 from sqlalchemy import Connection, create_engine, text
 
-from dpdpca_proxy.proxy import DATABASE_FILE
 from dpdpca_proxy.settings import load_settings
+from dpdpca_proxy.store.database import DATABASE_FILE
 from dpdpca_runtime.database import Place
 
 _DROP_CHECKS = text(

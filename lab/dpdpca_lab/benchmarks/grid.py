@@ -21,7 +21,7 @@ import numpy as np
 
 from dpdpca_lab.benchmarks.played_chains import complete
 from dpdpca_lab.central.entropy import Floats
-from dpdpca_lab.reference_data import Table, covtype, digits, insurance, musk, terrain
+from dpdpca_lab.reference_data import Table, digits, real_tables, terrain
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import EncodedSpace, fit_components
@@ -172,6 +172,7 @@ def by_central_method(case: Case, epsilon: float, runs: int) -> float:
 
 def lines(tables: list[Table], runs: int, owners: int, **terms: Any) -> Iterator[str]:
     yield "| table | ε | chain | plain draft | central | rounds |\n|---|---|---|---|---|---|"
+    shares: dict[float, list[tuple[float, float, float]]] = {epsilon: [] for epsilon in _EPSILONS}
     for table, kind, times in product(tables, KINDS, (1.0, 10.0)):
         case = case_of(table, kind, times)
         for epsilon in _EPSILONS:
@@ -179,8 +180,13 @@ def lines(tables: list[Table], runs: int, owners: int, **terms: Any) -> Iterator
             chain = np.mean([found for found, _ in played])
             plain = np.mean([by_plain_draft(case, epsilon, owners, **terms) for _ in range(runs)])
             central = by_central_method(case, epsilon, runs)
+            shares[epsilon].append((float(chain), float(plain), central))
             rounds = " / ".join(sorted({each for _, each in played}))
             yield f"| {case.name} | {epsilon:g} | {chain:.3f} | {plain:.3f} | {central:.3f} | {rounds} |"
+    for epsilon, found in shares.items():
+        means = " | ".join(f"{mean:.3f}" for mean in np.mean(found, axis=0))
+        lost = max(0.0, *(plain - chain for chain, plain, _ in found))
+        yield f"| all, means | {epsilon:g} | {means} | at most {lost:.3f} below the plain draft |"
 
 
 def main() -> None:
@@ -189,9 +195,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder with the larger reference data sets")
     parser.add_argument("--owners", type=int, help="so many owners draw the noise, of whom one may collude")
     options = parser.parse_args()
-    tables = [terrain(), digits()]
-    if options.data is not None:
-        tables += [load(options.data) for load in (covtype, insurance, musk)]
+    tables = [terrain(), digits()] if options.data is None else real_tables(options.data)
     terms = {}
     if options.owners is not None:
         count = options.owners

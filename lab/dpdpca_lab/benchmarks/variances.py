@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from dpdpca_lab.benchmarks.grid import KINDS, Case, case_of
 from dpdpca_lab.benchmarks.played_chains import complete
 from dpdpca_lab.central.entropy import Floats, RealDraws
-from dpdpca_lab.reference_data import Repeatable, Table, covtype, digits, insurance, musk, terrain
+from dpdpca_lab.reference_data import Repeatable, Table, real_tables
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import leading_pairs
@@ -164,7 +164,7 @@ def main() -> None:
     options = parser.parse_args()
     tables = made_up()
     if options.data is not None:
-        tables += [terrain(), digits(), *(load(options.data) for load in (covtype, insurance, musk))]
+        tables += real_tables(options.data)
     for line in lines(tables, options.runs):
         print(line, flush=True)
 
