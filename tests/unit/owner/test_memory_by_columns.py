@@ -68,28 +68,25 @@ def write_fortran(folder: Path, people: int, sites: int, calls: NDArray[np.uint8
 
 
 def write_csc(folder: Path, people: int, sites: int, calls: NDArray[np.uint8]) -> Path:
-    each = people // 20
-    indices = np.concatenate([np.arange(each) * 19 + site % 19 for site in range(sites)])
-    entries = (
-        np.resize(calls % 2 + 1.0, each * sites),
-        indices,
-        each * np.arange(sites + 1),
-    )
-    scipy.sparse.save_npz(folder / "c.npz", scipy.sparse.csc_matrix(entries, (people, sites)))
-    (folder / "c.features.txt").write_text("\n".join(names(sites)))
-    return folder / "c.npz"
+    entries = sparse_entries(sites, people, calls)
+    return write_sparse(folder, scipy.sparse.csc_matrix(entries, (people, sites)))
 
 
 def write_csr(folder: Path, people: int, sites: int, calls: NDArray[np.uint8]) -> Path:
-    each = sites // 20
-    indices = np.concatenate([np.arange(each) * 19 + person % 19 for person in range(people)])
-    entries = (
-        np.resize(calls % 2 + 1.0, each * people),
-        indices,
-        each * np.arange(people + 1),
-    )
-    scipy.sparse.save_npz(folder / "c.npz", scipy.sparse.csr_matrix(entries, (people, sites)))
-    (folder / "c.features.txt").write_text("\n".join(names(sites)))
+    entries = sparse_entries(people, sites, calls)
+    return write_sparse(folder, scipy.sparse.csr_matrix(entries, (people, sites)))
+
+
+def sparse_entries(lines: int, length: int, calls: NDArray[np.uint8]) -> tuple[NDArray[Any], ...]:
+    """Values, their places in each line, and where each line begins; a twentieth of the places are filled."""
+    each = length // 20
+    places = np.concatenate([np.arange(each) * 19 + line % 19 for line in range(lines)])
+    return np.resize(calls % 2 + 1.0, each * lines), places, each * np.arange(lines + 1)
+
+
+def write_sparse(folder: Path, matrix: Any) -> Path:
+    scipy.sparse.save_npz(folder / "c.npz", matrix)
+    (folder / "c.features.txt").write_text("\n".join(names(matrix.shape[1])))
     return folder / "c.npz"
 
 
