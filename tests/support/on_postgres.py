@@ -113,7 +113,7 @@ def pytest_runtest_teardown() -> None:
 for _world in (proxy_world.ProxyWorld, proxy_process.ProcessWorld):
     setattr(_world, "start", _on_server(vars(_world)["start"]))  # noqa: B010 # for all instances, on purpose
 setattr(UserWorld, "open", _open_user(UserWorld.open))  # noqa: B010 # the same
-setattr(UserWorld, "backup", _backup)  # noqa: B010
-setattr(UserWorld, "put_back", _put_back)  # noqa: B010
+setattr(UserWorld, "backup", _backup)  # noqa: B010 - mypy refuses to assign a method
+setattr(UserWorld, "put_back", _put_back)  # noqa: B010 - as above
 for _copy in ("copy_home", "copy_with_generation"):
     vars(proxy_world)[_copy] = _with_database(vars(proxy_world)[_copy])
