@@ -84,6 +84,26 @@ def test_a_chain_is_foreseen_with_the_choice_that_a_real_one_makes() -> None:
     assert poor.left.offset > 0
 
 
+@pytest.mark.parametrize(
+    ("offset", "rounds", "left"),
+    [
+        (0.0, ["sum", "joint"], 0.0),
+        (0.5, ["sum", "norms", "sum", "joint"], 0.14),
+        (1.0, ["sum", "norms", "sum", "sum", "sum", "joint"], 0.17),
+        (3.0, ["sum", "pairs"], 9.0),
+    ],
+)
+def test_the_directions_of_few_records_are_foreseen(offset: float, rounds: list[str], left: float) -> None:
+    """`offset` and √`left` are distances of the mean from the centres in units of the usual distance."""
+    spread = 100 * 0.35**2
+    base = base_of(100, 0.3) | {"max_records": 2500}
+    foreseen = foreseen_chain(base, lint_draft, 2500, Placement(spread, offset**2 * spread))
+    kinds = ["+".join(name for name, _ in each.blocks) or str(each.release) for each in foreseen.manifests]
+    assert kinds == rounds
+    assert foreseen.left.offset == pytest.approx(left * spread, rel=0.1)
+    assert sum(each.rho_share for each in foreseen.manifests) == 1
+
+
 def _features(d: int) -> list[Feature]:
     return [Feature(f"x{index}", "numeric", Fraction(0), Fraction(10)) for index in range(d)]
 

@@ -4,9 +4,14 @@ The choice depends only on released numbers, so it costs no privacy.
 
 Algorithm A: a norm study first measures the norms of records and of differences. If private means are worth
 their cost, up to four mean studies follow, which move the centre, and then a joint study. Otherwise a study
-of pairs follows, which needs no centre. If records are too few for a norm study, a single study of pairs
-scales all differences to one length. Algorithm B is for bounds that may be far too wide: it first measures
-the scale of every feature, and always ends with a study of pairs.
+of pairs follows, which needs no centre.
+
+Few records: if they are too few for this norm study, the last study scales all rows to one length, and needs
+no norms. A mean of directions may ask first whether the public centre is near; if it is, the norms of records
+tell how far to move towards this mean, and then the chain goes on as above.
+
+Algorithm B is for bounds that may be far too wide: it first measures the scale of every feature, and always
+ends with a study of pairs.
 
 A chain for many features begins in the same way, and `wide_chain` replaces its end.
 
@@ -25,7 +30,15 @@ from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_user.planning.centre import Centre, mean_noise, moved_by_mean
 from dpdpca_user.planning.clipping import CLIP_SHARE, clip_terms
+from dpdpca_user.planning.directions import (
+    SHORT,
+    MeanDirection,
+    directions_share,
+    lengths_share,
+    records_norm,
+)
 from dpdpca_user.planning.histograms import feature_scale, has_two_modes, mean_square, quantile
 from dpdpca_user.planning.noise import (
     GOOD_CENTRE_WEIGHT,
@@ -53,11 +66,8 @@ they take more if records are few."""
 _LONG, _LONG_MARGIN = 0.9, 1.05
 _MIDDLE = 0.5
 _TWO_MODES = 0.75
-_WEIGHT_OF_ERROR = 0.5
 _MOST_MISSING = 0.9
-_MISSING_LEFT = 0.5
 _USUAL_CLIP = 2.0
-_SHORT = 2.0**-10
 _ROOT_OF_TWO = sqrt(2)
 
 
@@ -72,6 +82,8 @@ class NextRound:
         blocks: the blocks of a pre-study, with their parts of the round's budget.
         sum_weight: a/K of a joint study, else 0.
         centre: (d,) centres in original units, or None for those of the base draft.
+        centre_error: the distance of a chosen centre from the mean of the records that noise and missing
+            values leave, in scaled units.
         scale: (d,) one scaled unit in original units, or None for that of the base draft.
         pre_studies: ids of all earlier rounds, oldest first.
         reasons: why this round was chosen, as sentences for people.
@@ -91,6 +103,7 @@ class NextRound:
     scale: tuple[float, ...] | None
     pre_studies: tuple[StudyId, ...]
     reasons: tuple[str, ...]
+    centre_error: float = 0.0
     clip_share: str = CLIP_SHARE
     clip_cap: float | None = None
     members: Mapping[str, Any] = field(default_factory=dict)
@@ -178,19 +191,26 @@ def first_round(
         " used as they are",
     )
     reasons = why if unknown_scales else ()
-    public = _Centre(None, 1.0, 0.0, guess.offset, 0.0, _USUAL_CLIP)
+    unit = usual_norm(d, 0)
+    public = Centre(None, unit, 0.0, guess.offset, 0.0, _USUAL_CLIP * unit)
     rho = float(MEAN_SHARES[1]) * rho_total
-    with_mean = public.after_mean(_mean_noise(records, d, rho, draws)).relative_noise / sqrt(
+    with_mean = public.after_mean(mean_noise(records, d, rho, draws)).relative_noise / sqrt(
         1 - MEAN_SHARES[1]
     )
     shares = _norm_shares(records, rho_total, draws)
-    if with_norms:
-        return _norm_study(max(guess.longest, sqrt(d)), *(shares or (NORM_SHARE,)), reasons=reasons)
-    if shares is not None and (guess.of_categories or with_mean < relative_noise(ReleaseKind.PAIRS)):
-        return _norm_study(max(guess.longest, sqrt(d)), *shares, reasons=reasons)
+    is_worth_it = guess.of_categories or with_mean < relative_noise(ReleaseKind.PAIRS)
+    if with_norms or (shares is not None and is_worth_it):
+        share, pairs_part = shares or (NORM_SHARE, PAIRS_PART)
+        return _norm_study(max(guess.longest, sqrt(d)), share, _norms_and_pairs(pairs_part), reasons=reasons)
     is_near = guess.of_categories and public.relative_noise < relative_noise(ReleaseKind.PAIRS)
-    alone = _one_length((), d, None, records, public if is_near else None)
-    return replace(alone, reasons=(*reasons, *alone.reasons))
+    if is_near:
+        because = "most features are categories, and their public centre is probably near"
+        return _one_length((), d, None, (*reasons, _too_few(records), because), public)
+    reasons = (*reasons, _too_few(records))
+    of_directions = directions_share(d, records, rho_total, draws)
+    if of_directions is None:
+        return _one_length((), d, None, reasons)
+    return _directions(d, of_directions, reasons)
 
 
 def next_round(
@@ -217,6 +237,11 @@ def next_round(
         return _after_scales(results)
     if last.pair_norms is not None:
         return _with_clip_terms(_after_norms(results, mean_rule), results, second_draw)
+    direction = MeanDirection.at_the_start(results)
+    if direction is not None and last is direction.result:
+        return _after_directions(direction)
+    if direction is not None and last.norms is not None:
+        return _after_lengths(results, direction, mean_rule)
     if last.total is not None:
         return _with_clip_terms(_after_mean(results, mean_rule), results, second_draw)
     raise _not_a_chain("the last result contains nothing from which the next round can be chosen")
@@ -224,7 +249,7 @@ def next_round(
 
 def norm_study(d: int) -> NextRound:
     """The norm study with which a chain about the midpoints of the bounds begins, given enough records."""
-    return _norm_study(sqrt(d), NORM_SHARE)
+    return _norm_study(sqrt(d), NORM_SHARE, _norms_and_pairs())
 
 
 def norms_after_scales(d: int) -> NextRound:
@@ -232,7 +257,11 @@ def norms_after_scales(d: int) -> NextRound:
 
     Its one histogram spends more than any other in a chain, so it has the least noise.
     """
-    return _norm_study(sqrt(d), NORM_SHARE, only_pairs=True)
+    return _norm_study(sqrt(d), NORM_SHARE, {BlockName.PAIR_NORMS: Fraction(1)})
+
+
+def _too_few(records: int) -> str:
+    return f"{records:,} records are too few to measure norms and a mean: most of both would be noise"
 
 
 def _norm_shares(records: int, rho_total: float, draws: float) -> tuple[Fraction, Fraction] | None:
@@ -251,33 +280,48 @@ def _norm_shares(records: int, rho_total: float, draws: float) -> tuple[Fraction
     return None if share > MOST_NORM_SHARE else (max(share, NORM_SHARE), MOST_PAIRS_PART)
 
 
+def _directions(d: int, share: Fraction, reasons: tuple[str, ...]) -> NextRound:
+    """A mean of records that are scaled to one length: it shows how far the centre is from the mean."""
+    return NextRound(
+        release=ReleaseKind.PRE_STUDY,
+        rho_share=share,
+        clip_norm=SHORT * sqrt(d),
+        blocks={BlockName.SUM: Fraction(1)},
+        sum_weight=0.0,
+        centre=None,
+        scale=None,
+        pre_studies=(),
+        reasons=(
+            *reasons,
+            f"a mean of records scaled to one length takes {float(share):.0%} of the budget: it shows"
+            " whether the public centre is near the mean",
+        ),
+    )
+
+
 def _norm_study(
     norm: float,
     share: Fraction,
-    pairs_part: Fraction = PAIRS_PART,
-    *,
+    blocks: Mapping[BlockName, Fraction],
     pre_studies: tuple[StudyId, ...] = (),
     reasons: tuple[str, ...] = (),
-    only_pairs: bool = False,
 ) -> NextRound:
     """A study that releases histograms of norms up to `norm`."""
     return NextRound(
         release=ReleaseKind.PRE_STUDY,
         rho_share=share,
         clip_norm=norm,
-        blocks={BlockName.PAIR_NORMS: Fraction(1)}
-        if only_pairs
-        else {BlockName.NORMS: 1 - pairs_part, BlockName.PAIR_NORMS: pairs_part},
+        blocks=blocks,
         sum_weight=0.0,
         centre=None,
         scale=None,
         pre_studies=pre_studies,
-        reasons=(
-            *reasons,
-            f"a norm study comes first and takes {float(share):.0%} of the budget: the norms of records"
-            " and of differences decide what follows",
-        ),
+        reasons=(*reasons, f"a norm study takes {float(share):.0%} of the budget: norms decide what follows"),
     )
+
+
+def _norms_and_pairs(pairs_part: Fraction = PAIRS_PART) -> dict[BlockName, Fraction]:
+    return {BlockName.NORMS: 1 - pairs_part, BlockName.PAIR_NORMS: pairs_part}
 
 
 def _after_scales(results: Sequence[PreStudyResult]) -> NextRound:
@@ -304,7 +348,7 @@ def _after_norms(results: Sequence[PreStudyResult], mean_rule: MeanRule) -> Next
     assert last.pair_norms is not None
     middle = quantile(last.pair_norms, _MIDDLE)
     if middle is None:
-        return _one_length(results, last.encoded_features, scale_in_use(results), last.records)
+        return _one_length(results, last.encoded_features, scale_in_use(results), (_too_few(last.records),))
     if last.norms is None:
         return _pairs(results, ("after a study of scales, a chain always uses pairs",))
     longest, usual = (quantile(last.norms, level) for level in (_LONG, _MIDDLE))
@@ -312,7 +356,7 @@ def _after_norms(results: Sequence[PreStudyResult], mean_rule: MeanRule) -> Next
         return _pairs(
             results, ("the histogram of norms relative to the public centre shows nothing above its noise",)
         )
-    public = _Centre(
+    public = Centre(
         where=None,
         unit=middle,
         noise=0.0,
@@ -328,83 +372,57 @@ def _after_norms(results: Sequence[PreStudyResult], mean_rule: MeanRule) -> Next
 
 
 def _after_mean(results: Sequence[PreStudyResult], mean_rule: MeanRule) -> NextRound:
-    last, norms = results[-1], _norms_of(results)
+    last = results[-1]
     assert last.total is not None
-    middle = quantile(norms, _MIDDLE)
+    middle = _usual_distance(results)
     if middle is None:  # an earlier version read more into this histogram
-        return _one_length(results, last.encoded_features, None, last.records)
+        return _one_length(results, last.encoded_features, None, (_too_few(last.records),))
     d = last.encoded_features
     noise = last.total.noise * sqrt(d)
     # the square of a length has the deviation noise²·√(2/d): a shorter shift is not seen
     shift = sqrt(max(sum(value**2 for value in last.total.mean) - noise**2, noise**2 * sqrt(2 / d)))
     missing = _missing_share(results)
-    private = _about_mean(
-        _moved_centre(last, _step(shift, noise, missing)),
-        middle,
-        _noise_left(shift, noise, missing) / middle,
-        _MISSING_LEFT * shift / middle * missing / (1 - missing),
-        missing,
-    )
     seen = (
         f"the last private mean is {shift:.3g} from the centre before it, and its noise has norm {noise:.2g}"
     )
-    return _continued(results, private, seen, mean_rule)
+    return _continued(results, moved_by_mean(last, shift, noise, middle, missing), seen, mean_rule)
 
 
-@dataclass(frozen=True, slots=True)
-class _Centre:
-    """A centre, and how far it is from the mean of the records.
-
-    Attributes:
-        where: (d,) in original units, or None for the public centre.
-        unit: r, the median distance of records from their mean, in scaled units.
-        noise: the norm of its noise, in units of r.
-        offset: what else separates it from the mean, in units of r.
-        missing: the share of values that are probably missing. A missing value counts as the centre, so a
-            private mean leaves this share of the offset.
-        clip: where to clip records about this centre for a mean, in scaled units.
-    """
-
-    where: tuple[float, ...] | None
-    unit: float
-    noise: float
-    offset: float
-    missing: float
-    clip: float
-
-    @property
-    def error(self) -> float:
-        return hypot(self.noise, self.offset)
-
-    @property
-    def sum_weight(self) -> float:
-        """a/K of a joint study about this centre.
-
-        Along the mean, the variance of the noise is 1 + 2·error²·K/a times that in other directions. This
-        is one direction of many, and a larger weight would add noise to all of them.
-        """
-        return round(max(GOOD_CENTRE_WEIGHT, min(_WEIGHT_OF_ERROR * self.error**2, 2.0)), 3)
-
-    @property
-    def relative_noise(self) -> float:
-        """c of a joint study about this centre, whose clip norm is widened by the error."""
-        return relative_noise(ReleaseKind.JOINT, self.sum_weight) * (1 + self.error**2)
-
-    def after_mean(self, noise: float) -> "_Centre":
-        """The centre after a mean about this one, if the norm of the mean's noise is `noise` in units of its
-        clip norm."""
-        left = _noise_left(self.error, noise * self.clip / self.unit, self.missing)
-        return _about_mean(None, self.unit, left, _MISSING_LEFT * self.offset * self.missing, self.missing)
+def _after_directions(direction: MeanDirection) -> NextRound:
+    """Norms of records, which allow a move towards the mean; or a joint study about the public centre, or
+    pairs, both of one length. The choice leaves the least noise in the last study."""
+    look, public = direction.result, direction.public_centre
+    d, left = look.encoded_features, rest_of([look])
+    seen = f"the mean direction of records has the length {direction.length:.2f}, of at most 1"
+    near = f"{seen}, so the public centre is near the mean"
+    at_once, of_pairs = public.relative_noise, relative_noise(ReleaseKind.PAIRS)
+    share = lengths_share(look.records, look.rho_total, look.noise_draws)
+    if direction.is_near and share is not None:
+        moved = direction.moved_centre(public.clip)
+        if moved.relative_noise / sqrt(left - share) < min(at_once, of_pairs) / sqrt(left):
+            return _norm_study(sqrt(d), share, {BlockName.NORMS: Fraction(1)}, ids_of([look]), (near,))
+    if at_once < of_pairs:
+        return _one_length([look], d, None, (near,), public)
+    return _one_length([look], d, None, (f"{seen}, so the public centre is far from the mean",))
 
 
-def _about_mean(
-    where: tuple[float, ...] | None, unit: float, noise: float, offset: float, missing: float
-) -> _Centre:
-    return _Centre(where, unit, noise, offset, missing, unit * hypot(1, noise, offset))
+def _after_lengths(
+    results: Sequence[PreStudyResult], direction: MeanDirection, mean_rule: MeanRule
+) -> NextRound:
+    usual, d = records_norm(results), results[-1].encoded_features
+    if usual is None:
+        silent = "the histogram of norms shows nothing above its noise"
+        return _one_length(results, d, None, (silent,), direction.public_centre)
+    centre = direction.moved_centre(usual)
+    seen = (
+        f"half of the records are within {usual:.3g} of the public centre, and half within {centre.unit:.3g}"
+        " of their mean (in half-ranges)"
+    )
+    return _continued(results, centre, seen, mean_rule)
 
 
 def _continued(
-    results: Sequence[PreStudyResult], centre: _Centre, seen: str, mean_rule: MeanRule
+    results: Sequence[PreStudyResult], centre: Centre, seen: str, mean_rule: MeanRule
 ) -> NextRound:
     """The next round of a chain with this centre: another mean, a joint study about the centre, or pairs.
 
@@ -430,16 +448,14 @@ def _continued(
 
 
 def _least_noise(
-    results: Sequence[PreStudyResult], centre: _Centre, share: Fraction, mean_rule: MeanRule
+    results: Sequence[PreStudyResult], centre: Centre, share: Fraction, mean_rule: MeanRule
 ) -> float:
     """The least noise of a joint study after one or more further means that each take this share of ρ;
     infinite if the rule allows no mean."""
     if centre.clip <= mean_rule.far * centre.unit:
         return inf
     last, left = results[-1], rest_of(results)
-    of_mean = _mean_noise(
-        last.records, last.encoded_features, float(share) * last.rho_total, last.noise_draws
-    )
+    of_mean = mean_noise(last.records, last.encoded_features, float(share) * last.rho_total, last.noise_draws)
     noises = []
     for _ in range(mean_rule.most - sum(each.total is not None for each in results)):
         left -= share
@@ -450,17 +466,14 @@ def _least_noise(
     return min(noises, default=inf)
 
 
-def _mean_noise(records: int, d: int, rho: float, draws: float) -> float:
-    """The norm of the noise of a private mean, in units of its clip norm (utility, T12)."""
-    return sqrt(draws * 2 * d / rho) / records
-
-
 def _missing_share(results: Sequence[PreStudyResult]) -> float:
     """The share of values that are probably missing, from the first private mean.
 
     If a share p is missing, norms about the public centre have the mean square (1 − p)(offset² + r²), but the
     mean moves by (1 − p)·offset.
     """
+    if MeanDirection.at_the_start(results) is not None:
+        return 0.0  # the first mean is one of directions
     first = next(each.total for each in results if each.total is not None)
     norms = next(each.norms for each in results if each.norms is not None)
     moved = sum(value**2 for value in first.mean) - len(first.mean) * first.noise**2
@@ -473,7 +486,7 @@ def _missing_share(results: Sequence[PreStudyResult]) -> float:
 
 
 def _mean(
-    results: Sequence[PreStudyResult], centre: _Centre, share: Fraction, reasons: tuple[str, ...]
+    results: Sequence[PreStudyResult], centre: Centre, share: Fraction, reasons: tuple[str, ...]
 ) -> NextRound:
     clip = centre.clip if centre.where is None else min(centre.clip, sqrt(results[-1].encoded_features))
     moved = "" if centre.where is None else "the centre moves to the last private mean, and "
@@ -484,13 +497,16 @@ def _mean(
         blocks={BlockName.SUM: Fraction(1)},
         sum_weight=0.0,
         centre=centre.where,
+        centre_error=centre.distance,
         scale=None,
         pre_studies=ids_of(results),
         reasons=(*reasons, f"{moved}a private mean comes next, of records clipped to {clip:.3g}"),
     )
 
 
-def _joint(results: Sequence[PreStudyResult], centre: _Centre, reasons: tuple[str, ...]) -> NextRound:
+def _joint(results: Sequence[PreStudyResult], centre: Centre, reasons: tuple[str, ...]) -> NextRound:
+    if MeanDirection.at_the_start(results) is not None:
+        return _one_length(results, results[-1].encoded_features, None, reasons, centre)
     norm, level = _clip_of(results, ReleaseKind.JOINT)
     longest = sqrt(results[-1].encoded_features)
     clip = min(norm * hypot(1, centre.error), longest)
@@ -502,6 +518,7 @@ def _joint(results: Sequence[PreStudyResult], centre: _Centre, reasons: tuple[st
         blocks={},
         sum_weight=centre.sum_weight,
         centre=centre.where,
+        centre_error=centre.distance,
         scale=None,
         pre_studies=ids_of(results),
         reasons=(
@@ -516,8 +533,8 @@ def _one_length(
     results: Sequence[PreStudyResult],
     d: int,
     scale: tuple[float, ...] | None,
-    records: int,
-    near: _Centre | None = None,
+    reasons: tuple[str, ...],
+    near: Centre | None = None,
 ) -> NextRound:
     """A study with so small a clip norm that nearly all records, or differences, are scaled to one length.
 
@@ -527,24 +544,25 @@ def _one_length(
         near: a centre that is near the mean; None for a study of pairs, which needs no centre.
     """
     share = rest_of(results)
-    release = ReleaseKind.PAIRS if near is None else ReleaseKind.JOINT
     if near is None:
-        last = "a study of pairs, which needs no centre,"
+        release, length, what = ReleaseKind.PAIRS, usual_norm(d, 0), "study of pairs, which needs no centre,"
     else:
-        last = "a joint study about the public centres, because most features are categories,"
+        which = "public centre" if near.where is None else "last private mean"
+        release, length, what = ReleaseKind.JOINT, near.unit, f"joint study about the {which}"
     return NextRound(
         release=release,
         rho_share=share,
-        clip_norm=_SHORT * sqrt(d),
-        clip_cap=_USUAL_CLIP * usual_norm(d, 0) * _unit_of_norms(release),
+        clip_norm=SHORT * sqrt(d),
+        clip_cap=_USUAL_CLIP * length * _unit_of_norms(release),
         blocks={},
         sum_weight=0.0 if near is None else near.sum_weight,
-        centre=None,
+        centre=None if near is None else near.where,
+        centre_error=0.0 if near is None else near.distance,
         scale=scale,
         pre_studies=ids_of(results),
         reasons=(
-            f"{records:,} records are too few to measure norms and a mean: most of both would be noise",
-            f"{last} takes the remaining {float(share):.0%}; nearly all rows are scaled to one length, so"
+            *reasons,
+            f"a {what} takes the remaining {float(share):.0%}; nearly all rows are scaled to one length, so"
             " variances have no unit",
         ),
     )
@@ -552,6 +570,8 @@ def _one_length(
 
 def _pairs(results: Sequence[PreStudyResult], reasons: tuple[str, ...]) -> NextRound:
     """A study of pairs. The histogram shows |y|/√2; the manifest's clip norm bounds |y|."""
+    if MeanDirection.at_the_start(results) is not None:
+        return _one_length(results, results[-1].encoded_features, None, reasons)
     share, (norm, _) = rest_of(results), _clip_of(results, ReleaseKind.PAIRS)
     return NextRound(
         release=ReleaseKind.PAIRS,
@@ -572,7 +592,7 @@ def _pairs(results: Sequence[PreStudyResult], reasons: tuple[str, ...]) -> NextR
 
 def _with_clip_terms(chosen: NextRound, results: Sequence[PreStudyResult], second_draw: bool) -> NextRound:
     """The last round of a chain with what it asks about clipping; any other round as it is."""
-    if not chosen.is_last:
+    if not chosen.is_last or MeanDirection.at_the_start(results) is not None:
         return chosen
     last, unit = results[-1], _unit_of_norms(chosen.release)
     rows = last.records // 2 if chosen.release is ReleaseKind.PAIRS else last.records
@@ -616,41 +636,20 @@ def _clip_of(results: Sequence[PreStudyResult], release: ReleaseKind) -> tuple[f
     return found, level
 
 
+def _usual_distance(results: Sequence[PreStudyResult]) -> float | None:
+    """The median distance of records from their mean, in scaled units; None if nothing shows it."""
+    direction = MeanDirection.at_the_start(results)
+    if direction is None:
+        return quantile(_norms_of(results), _MIDDLE)
+    norm = records_norm(results)
+    return None if norm is None else direction.distance(norm)
+
+
 def _norms_of(results: Sequence[PreStudyResult]) -> Histogram:
     for result in reversed(results):
         if result.pair_norms is not None:
             return result.pair_norms
     raise _not_a_chain("none of the results is a norm study")
-
-
-def _step(shift: float, noise: float, missing: float) -> float:
-    """How far to move towards a private mean, as a multiple of the way.
-
-    The centre before the mean has an error of its own, often no larger than the noise of the mean. A step of
-    shift²/(shift² + noise²) weighs both, so that no earlier mean is forgotten. And if values are missing, the
-    mean is only the part 1 − missing of the way.
-
-    Args:
-        shift: the distance of the mean from the centre before it, without its noise.
-        noise: the norm of the mean's noise.
-        missing: the share of values that are probably missing.
-
-    Source: James and Stein 1961, for the weight.
-    """
-    return shift**2 / (shift**2 + noise**2) / (1 - missing) if shift else 0.0
-
-
-def _noise_left(shift: float, noise: float, missing: float) -> float:
-    """The norm of the error that noise leaves after such a step."""
-    return noise * sqrt(_step(shift, noise, missing) / (1 - missing))
-
-
-def _moved_centre(result: PreStudyResult, step: float) -> tuple[float, ...]:
-    assert result.total is not None
-    return tuple(
-        centre + unit * step * mean
-        for centre, unit, mean in zip(result.centre, result.half_range, result.total.mean, strict=True)
-    )
 
 
 def rest_of(results: Sequence[PreStudyResult]) -> Fraction:

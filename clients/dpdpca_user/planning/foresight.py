@@ -13,7 +13,7 @@ from typing import Any
 from dpdpca_protocol.layout.blocks import NORM_BINS, BlockName
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements
-from dpdpca_user.planning.choice import NextRound, next_round
+from dpdpca_user.planning.choice import next_round
 from dpdpca_user.planning.draft import gets_second_draw
 from dpdpca_user.planning.placement import Placement
 from dpdpca_user.planning.plan import SECONDS_PER_PADDED_VALUE, Outlook, as_release, outlook
@@ -61,7 +61,8 @@ def foreseen_chain(
         results.append(_answer(manifest, records, placement))
         second_draw = gets_second_draw(base)
         chosen = next_round(results, encoded_features(base), second_draw=second_draw)
-        placement = _moved(placement, chosen, results)
+        if chosen.centre is not None:
+            placement = replace(placement, offset=chosen.centre_error**2)
 
 
 def chain_outlook(
@@ -117,11 +118,3 @@ def _answer(manifest: Manifest, records: int, placement: Placement) -> PreStudyR
 def _counts(placement: Placement, count: int, edges: Sequence[float]) -> list[int]:
     longer = [1.0, *(placement.share_longer(edge) for edge in edges[:-1]), 0.0]
     return [round(count * (above - below)) for above, below in pairwise(longer)]
-
-
-def _moved(placement: Placement, chosen: NextRound, results: Sequence[PreStudyResult]) -> Placement:
-    """The records about the centres of the chosen round. A private mean is off by its noise."""
-    total = results[-1].total
-    if chosen.centre is None or total is None:
-        return placement
-    return replace(placement, offset=len(total.mean) * total.noise**2)
