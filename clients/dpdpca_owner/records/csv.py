@@ -22,12 +22,11 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from dpdpca_owner.records.fingerprint import as_text
-from dpdpca_owner.records.matching import match_columns
 from dpdpca_owner.records.source import Listener, RecordSource
 from dpdpca_owner.records.texts import NUMBER, TRUTH
 from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.records.columns import MISSING_WORDS, Column, Unusable
-from dpdpca_protocol.terms.features import Feature
+from dpdpca_protocol.terms.features import Feature, column_key
 from dpdpca_runtime.file_kinds import BEGINNING_BYTES, foreign_kind, is_binary
 from dpdpca_runtime.text import marked_encoding
 
@@ -131,10 +130,7 @@ class CsvSource(RecordSource):
                             batch = block.slice(start, records)
                             if listener is not None:
                                 listener([_with_points(column, self._decimal) for column in batch.columns])
-                            yield [
-                                self._column(as_text(batch.column(name)), feature)
-                                for name, feature in zip(wanted, features, strict=True)
-                            ]
+                            yield self._columns([batch.column(name) for name in wanted], features)
         except (pa.ArrowException, UnicodeError, OSError) as error:
             # Parsed from the message, because a handler of ours would be called by Arrow's reading thread.
             # That thread may outlive the interpreter and then crash the process.
@@ -148,18 +144,26 @@ class CsvSource(RecordSource):
                 ) from None
             raise self._damaged() if isinstance(error, OSError) else self._not_text() from error
 
-    def _column(self, texts: pa.Array, feature: Feature) -> Column:
-        if feature.is_categorical:
-            levels: list[str] = texts.to_pylist()
-            if self._decimal == ",":
-                listed = set(feature.levels)
-                with_points = _with_points(texts, ",").to_pylist()
-                return [
-                    level if level.strip() in listed else number
-                    for level, number in zip(levels, with_points, strict=True)
-                ]
+    def _columns(self, texts: Sequence[pa.Array], features: Sequence[Feature]) -> list[Column]:
+        numeric = [
+            array for array, feature in zip(texts, features, strict=True) if not feature.is_categorical
+        ]
+        numbers = iter(_all_numbers(numeric, self._decimal))
+        return [
+            self._levels(as_text(array), feature) if feature.is_categorical else next(numbers)
+            for array, feature in zip(texts, features, strict=True)
+        ]
+
+    def _levels(self, texts: pa.Array, feature: Feature) -> list[str]:
+        levels: list[str] = texts.to_pylist()
+        if self._decimal == ".":
             return levels
-        return _numbers(texts, self._decimal)
+        listed = set(feature.levels)
+        with_points = _with_points(texts, ",").to_pylist()
+        return [
+            level if level.strip() in listed else number
+            for level, number in zip(levels, with_points, strict=True)
+        ]
 
     def _open(self) -> Any:
         """The file without the marks at its end, which would be a record of one field."""
@@ -268,11 +272,13 @@ def _end_of_text(path: Path) -> int | None:
 def _header(text: str, features: Sequence[Feature], delimiters: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """The delimiter that finds most features (and then most columns), and the column names it gives."""
     best: tuple[tuple[int, int], str, tuple[str, ...]] | None = None
+    wanted = [column_key(feature.name) for feature in features]
     for delimiter in delimiters:
         with suppress(csv.Error):
             rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
             names = next((tuple(row) for row in islice(rows, 100) if row), ())
-            score = (sum(_has(names, feature) for feature in features), len(names))
+            keys = {column_key(name) for name in names}
+            score = (sum(key in keys for key in wanted), len(names))
             if names and (best is None or score > best[0]):
                 best = (score, delimiter, names)
     if best is None:
@@ -282,12 +288,16 @@ def _header(text: str, features: Sequence[Feature], delimiters: Sequence[str]) -
     return best[1], best[2]
 
 
-def _has(names: Sequence[str], feature: Feature) -> bool:
-    try:
-        match_columns(names, [feature])
-    except InputError as error:
-        return error.slug == "duplicated-column"
-    return True
+def _all_numbers(texts: Sequence[pa.Array], decimal: str) -> Sequence[Column]:
+    """The numbers of columns of bytes. A call of Arrow for each of many short columns would take long, so
+    columns without any text are converted together."""
+    if not texts:
+        return []
+    with suppress(pa.ArrowException):
+        together = _numbers(pa.concat_arrays(texts).cast(pa.string()), decimal)
+        if isinstance(together, np.ndarray) and together.dtype == np.float64:
+            return list(together.reshape(len(texts), -1))
+    return [_numbers(as_text(array), decimal) for array in texts]
 
 
 def _numbers(texts: pa.Array, decimal: str) -> Column:

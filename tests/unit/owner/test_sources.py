@@ -218,6 +218,25 @@ def test_words_for_missing_in_a_text_file(tmp_path: Path) -> None:
     assert np.isnan(read(tmp_path / "m.csv", (TALL,))[0]).tolist() == [True] * len(words)
 
 
+@pytest.mark.parametrize("stray", ["7", "seven", "1e999"])
+def test_columns_of_a_text_file_are_read_alike_together_and_alone(tmp_path: Path, stray: str) -> None:
+    """Columns of numbers are converted together, unless one has a text."""
+    features = [Feature(name, "numeric", Fraction(0), Fraction(9)) for name in "abc"]
+    features.insert(1, SEX)
+    path = tmp_path / "stray.csv"
+    path.write_text(f"c,sex,b,a\n1,f,{stray},3\n,m,5,true\n7,f,NA,1e3\n", encoding="utf-8")
+
+    def written(asked: list[Feature]) -> dict[str, str]:
+        (columns,) = read_batches(open_source(DataLocation(str(path)), asked), asked)
+        return {name: str(np.asarray(column).tolist()) for name, column in columns.items()}
+
+    together = written(features)
+    assert together == {name: text for each in features for name, text in written([each]).items()}
+    assert together["a"] == "[3.0, 1.0, 1000.0]"
+    assert together["sex"] == "['f', 'm', 'f']"
+    assert together["c"] == "[1.0, nan, 7.0]"
+
+
 def test_levels_from_numbers_and_truth_values(tmp_path: Path) -> None:
     features = (
         Feature("i", "categorical", levels=("1", "2")),
