@@ -20,7 +20,7 @@ SHORT = 2.0**-10
 
 _SHARES = tuple(Fraction(share, 100) for share in range(3, 9))
 _NEAR = 0.6
-_NOISE = 0.12
+_NOISE = 0.15
 _LONGEST = 0.98
 _LEAST_LENGTHS, _MOST_LENGTHS = 2, 5
 _LENGTHS_FROM = 15.0
