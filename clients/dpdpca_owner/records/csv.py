@@ -294,14 +294,26 @@ def _all_numbers(texts: Sequence[pa.Array], decimal: str) -> Sequence[Column]:
     if not texts:
         return []
     with suppress(pa.ArrowException):
-        together = _numbers(pa.concat_arrays(texts).cast(pa.string()), decimal)
-        if isinstance(together, np.ndarray) and together.dtype == np.float64:
-            return list(together.reshape(len(texts), -1))
+        _, together = _as_digits(pa.concat_arrays(texts).cast(pa.string()), decimal)
+        return list(_doubles(together).reshape(len(texts), -1))
     return [_numbers(as_text(array), decimal) for array in texts]
 
 
 def _numbers(texts: pa.Array, decimal: str) -> Column:
     """The numbers of a column of texts: NaN for missing ones, and the text itself for what is no number."""
+    written, digits = _as_digits(texts, decimal)
+    with suppress(pa.ArrowInvalid):
+        return _doubles(digits)
+    is_number = pc.fill_null(pc.match_substring_regex(digits, _READ_AS_NUMBER), True)
+    numbers = _doubles(pc.if_else(is_number, digits, pa.scalar(None, digits.type))).astype(object)
+    others = np.flatnonzero(~is_number.to_numpy(zero_copy_only=False))
+    for place, text in zip(others.tolist(), written.take(pa.array(others)).to_pylist(), strict=True):
+        numbers[place] = _WITH_POINT if decimal == "," and re.match(NUMBER, text) else text
+    return numbers
+
+
+def _as_digits(texts: pa.Array, decimal: str) -> tuple[pa.Array, pa.Array]:
+    """The texts without spaces at their ends; and the same as Arrow reads numbers, null where missing."""
     written = pc.utf8_trim_whitespace(texts)
     lower = pc.utf8_lower(written)
     trimmed = pc.if_else(pc.is_in(lower, value_set=_MISSING), pa.scalar(None, written.type), written)
@@ -310,14 +322,7 @@ def _numbers(texts: pa.Array, decimal: str) -> Column:
     if decimal == ",":
         # A point is then invalid: it is no decimal sign, and it is not taken for a thousands separator.
         trimmed = pc.replace_substring(pc.replace_substring(trimmed, ".", "?"), ",", ".")
-    with suppress(pa.ArrowInvalid):
-        return _doubles(trimmed)
-    is_number = pc.fill_null(pc.match_substring_regex(trimmed, _READ_AS_NUMBER), True)
-    numbers = _doubles(pc.if_else(is_number, trimmed, pa.scalar(None, trimmed.type))).astype(object)
-    others = np.flatnonzero(~is_number.to_numpy(zero_copy_only=False))
-    for place, text in zip(others.tolist(), written.take(pa.array(others)).to_pylist(), strict=True):
-        numbers[place] = _WITH_POINT if decimal == "," and re.match(NUMBER, text) else text
-    return numbers
+    return written, trimmed
 
 
 def _doubles(texts: pa.Array) -> NDArray[np.float64]:

@@ -25,7 +25,8 @@ def show_numbers(facts: dict[str, Any]) -> None:
             )
     if result.total is not None:
         show_table(
-            f"mean relative to the public centre, in scaled units; noise: ± {result.total.noise:.3g}",
+            f"mean of records, shortened to {result.total.clip_norm:.3g}, relative to the public centre, in"
+            f" scaled units; noise: ± {result.total.noise:.3g}",
             ["feature", "mean"],
             [[name, f"{value:.4g}"] for name, value in zip(result.names, result.total.mean, strict=True)],
         )

@@ -38,7 +38,7 @@ class Centre:
         return hypot(self.noise, self.offset)
 
     @property
-    def distance(self) -> float:
+    def distance_from_mean(self) -> float:
         """Its distance from the mean, in scaled units."""
         return self.unit * self.error
 
@@ -71,7 +71,12 @@ def about_mean(
 
 
 def moved_by_mean(
-    result: PreStudyResult, shift: float, noise: float, unit: float, missing: float = 0.0, length: float = 1.0
+    result: PreStudyResult,
+    shift: float,
+    noise: float,
+    unit: float,
+    missing: float = 0.0,
+    unit_of_mean: float = 1.0,
 ) -> Centre:
     """The centre after a step towards a private mean.
 
@@ -81,9 +86,9 @@ def moved_by_mean(
         noise: the norm of the mean's noise, in scaled units.
         unit: r, in scaled units.
         missing: the share of values that are probably missing.
-        length: scaled units of one unit of the released mean.
+        unit_of_mean: one unit of the released mean, in scaled units.
     """
-    step = length * _step(shift, noise, missing)
+    step = unit_of_mean * _step(shift, noise, missing)
     assert result.total is not None
     where = tuple(
         centre + half_range * step * mean

@@ -82,8 +82,8 @@ class NextRound:
         blocks: the blocks of a pre-study, with their parts of the round's budget.
         sum_weight: a/K of a joint study, else 0.
         centre: (d,) centres in original units, or None for those of the base draft.
-        centre_error: the distance of a chosen centre from the mean of the records that noise and missing
-            values leave, in scaled units.
+        centre_error: the distance of the centre from the mean of the records that noise and missing values
+            leave, in scaled units; 0 if it is unknown.
         scale: (d,) one scaled unit in original units, or None for that of the base draft.
         pre_studies: ids of all earlier rounds, oldest first.
         reasons: why this round was chosen, as sentences for people.
@@ -205,11 +205,11 @@ def first_round(
     is_near = guess.of_categories and public.relative_noise < relative_noise(ReleaseKind.PAIRS)
     if is_near:
         because = "most features are categories, and their public centre is probably near"
-        return _one_length((), d, None, (*reasons, _too_few(records), because), public)
+        return _one_length((), d, (*reasons, _too_few(records), because), public)
     reasons = (*reasons, _too_few(records))
     of_directions = directions_share(d, records, rho_total, draws)
     if of_directions is None:
-        return _one_length((), d, None, reasons)
+        return _one_length((), d, reasons)
     return _directions(d, of_directions, reasons)
 
 
@@ -348,7 +348,7 @@ def _after_norms(results: Sequence[PreStudyResult], mean_rule: MeanRule) -> Next
     assert last.pair_norms is not None
     middle = quantile(last.pair_norms, _MIDDLE)
     if middle is None:
-        return _one_length(results, last.encoded_features, scale_in_use(results), (_too_few(last.records),))
+        return _one_length(results, last.encoded_features, (_too_few(last.records),))
     if last.norms is None:
         return _pairs(results, ("after a study of scales, a chain always uses pairs",))
     longest, usual = (quantile(last.norms, level) for level in (_LONG, _MIDDLE))
@@ -376,7 +376,7 @@ def _after_mean(results: Sequence[PreStudyResult], mean_rule: MeanRule) -> NextR
     assert last.total is not None
     middle = _usual_distance(results)
     if middle is None:  # an earlier version read more into this histogram
-        return _one_length(results, last.encoded_features, None, (_too_few(last.records),))
+        return _one_length(results, last.encoded_features, (_too_few(last.records),))
     d = last.encoded_features
     noise = last.total.noise * sqrt(d)
     # the square of a length has the deviation noise²·√(2/d): a shorter shift is not seen
@@ -389,21 +389,21 @@ def _after_mean(results: Sequence[PreStudyResult], mean_rule: MeanRule) -> NextR
 
 
 def _after_directions(direction: MeanDirection) -> NextRound:
-    """Norms of records, which allow a move towards the mean; or a joint study about the public centre, or
-    pairs, both of one length. The choice leaves the least noise in the last study."""
+    """Asks for the norms of records if a move towards the mean is worth their cost. Otherwise, a joint study
+    about the public centre or a study of pairs ends the chain, whichever has less noise."""
     look, public = direction.result, direction.public_centre
     d, left = look.encoded_features, rest_of([look])
     seen = f"the mean direction of records has the length {direction.length:.2f}, of at most 1"
-    near = f"{seen}, so the public centre is near the mean"
+    near = f"{seen}, so the public centre is not far from the mean"
     at_once, of_pairs = public.relative_noise, relative_noise(ReleaseKind.PAIRS)
     share = lengths_share(look.records, look.rho_total, look.noise_draws)
-    if direction.is_near and share is not None:
+    if direction.is_near and share is not None and share < left:
         moved = direction.moved_centre(public.clip)
         if moved.relative_noise / sqrt(left - share) < min(at_once, of_pairs) / sqrt(left):
             return _norm_study(sqrt(d), share, {BlockName.NORMS: Fraction(1)}, ids_of([look]), (near,))
     if at_once < of_pairs:
-        return _one_length([look], d, None, (near,), public)
-    return _one_length([look], d, None, (f"{seen}, so the public centre is far from the mean",))
+        return _one_length([look], d, (near,), public)
+    return _one_length([look], d, (f"{seen}, so the public centre is far from the mean",))
 
 
 def _after_lengths(
@@ -412,7 +412,7 @@ def _after_lengths(
     usual, d = records_norm(results), results[-1].encoded_features
     if usual is None:
         silent = "the histogram of norms shows nothing above its noise"
-        return _one_length(results, d, None, (silent,), direction.public_centre)
+        return _one_length(results, d, (silent,), direction.public_centre)
     centre = direction.moved_centre(usual)
     seen = (
         f"half of the records are within {usual:.3g} of the public centre, and half within {centre.unit:.3g}"
@@ -497,7 +497,7 @@ def _mean(
         blocks={BlockName.SUM: Fraction(1)},
         sum_weight=0.0,
         centre=centre.where,
-        centre_error=centre.distance,
+        centre_error=centre.distance_from_mean,
         scale=None,
         pre_studies=ids_of(results),
         reasons=(*reasons, f"{moved}a private mean comes next, of records clipped to {clip:.3g}"),
@@ -506,7 +506,7 @@ def _mean(
 
 def _joint(results: Sequence[PreStudyResult], centre: Centre, reasons: tuple[str, ...]) -> NextRound:
     if MeanDirection.at_the_start(results) is not None:
-        return _one_length(results, results[-1].encoded_features, None, reasons, centre)
+        return _one_length(results, results[-1].encoded_features, reasons, centre)
     norm, level = _clip_of(results, ReleaseKind.JOINT)
     longest = sqrt(results[-1].encoded_features)
     clip = min(norm * hypot(1, centre.error), longest)
@@ -518,7 +518,7 @@ def _joint(results: Sequence[PreStudyResult], centre: Centre, reasons: tuple[str
         blocks={},
         sum_weight=centre.sum_weight,
         centre=centre.where,
-        centre_error=centre.distance,
+        centre_error=centre.distance_from_mean,
         scale=None,
         pre_studies=ids_of(results),
         reasons=(
@@ -532,7 +532,6 @@ def _joint(results: Sequence[PreStudyResult], centre: Centre, reasons: tuple[str
 def _one_length(
     results: Sequence[PreStudyResult],
     d: int,
-    scale: tuple[float, ...] | None,
     reasons: tuple[str, ...],
     near: Centre | None = None,
 ) -> NextRound:
@@ -557,8 +556,8 @@ def _one_length(
         blocks={},
         sum_weight=0.0 if near is None else near.sum_weight,
         centre=None if near is None else near.where,
-        centre_error=0.0 if near is None else near.distance,
-        scale=scale,
+        centre_error=0.0 if near is None else near.distance_from_mean,
+        scale=scale_in_use(results),
         pre_studies=ids_of(results),
         reasons=(
             *reasons,
@@ -571,7 +570,7 @@ def _one_length(
 def _pairs(results: Sequence[PreStudyResult], reasons: tuple[str, ...]) -> NextRound:
     """A study of pairs. The histogram shows |y|/√2; the manifest's clip norm bounds |y|."""
     if MeanDirection.at_the_start(results) is not None:
-        return _one_length(results, results[-1].encoded_features, None, reasons)
+        return _one_length(results, results[-1].encoded_features, reasons)
     share, (norm, _) = rest_of(results), _clip_of(results, ReleaseKind.PAIRS)
     return NextRound(
         release=ReleaseKind.PAIRS,
@@ -642,7 +641,7 @@ def _usual_distance(results: Sequence[PreStudyResult]) -> float | None:
     if direction is None:
         return quantile(_norms_of(results), _MIDDLE)
     norm = records_norm(results)
-    return None if norm is None else direction.distance(norm)
+    return None if norm is None else direction.usual_distance(norm)
 
 
 def _norms_of(results: Sequence[PreStudyResult]) -> Histogram:

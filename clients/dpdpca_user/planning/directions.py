@@ -30,7 +30,7 @@ def directions_share(d: int, records: int, rho_total: float, draws: float) -> Fr
     """The share of ρ for a mean of directions that tells a near centre from a distant one; None if records
     are too few."""
     for share in _SHARES:
-        noise = mean_noise(max(records, 1), d, float(share) * rho_total, draws)
+        noise = mean_noise(records, d, float(share) * rho_total, draws)
         if hypot(noise**2 * sqrt(2 / d), 2 * sqrt(_NEAR / d) * noise) <= _NOISE:
             return share
     return None
@@ -41,7 +41,7 @@ def lengths_share(records: int, rho_total: float, draws: float) -> Fraction | No
 
     If all norms were in one bin, it would have 15 times the noise of a count.
     """
-    needed = ceil(100 * draws * (_LENGTHS_FROM / max(records, 1)) ** 2 / rho_total)
+    needed = ceil(100 * draws * (_LENGTHS_FROM / records) ** 2 / rho_total)
     return None if needed > _MOST_LENGTHS else Fraction(max(needed, _LEAST_LENGTHS), 100)
 
 
@@ -55,7 +55,7 @@ class MeanDirection:
 
     Attributes:
         result: of the study.
-        square: its squared length without noise, of at most 1; it may be below 0 by chance.
+        square: its squared length without noise, from 0 to 1; by chance it may be a little outside.
         noise: the norm of its noise.
     """
 
@@ -75,7 +75,7 @@ class MeanDirection:
 
     @property
     def is_near(self) -> bool:
-        """Whether it is worth its cost to learn the norms of records and to move the centre."""
+        """Whether the public centre may be near enough to move it to the mean."""
         return self.square < _NEAR
 
     @property
@@ -89,7 +89,7 @@ class MeanDirection:
         """Its length without noise, from 0 to 0.99."""
         return sqrt(min(max(self.square, 0.0), _LONGEST))
 
-    def distance(self, norm: float) -> float:
+    def usual_distance(self, norm: float) -> float:
         """The usual distance of records from their mean, if half of them are within `norm` of the public
         centre."""
         return norm * sqrt(1 - self.length**2)
@@ -102,8 +102,8 @@ class MeanDirection:
             self.result,
             shift=norm * self.length,
             noise=norm * self.noise,
-            unit=self.distance(norm),
-            length=norm / self.result.total.clip_norm,
+            unit=self.usual_distance(norm),
+            unit_of_mean=norm / self.result.total.clip_norm,
         )
 
 
