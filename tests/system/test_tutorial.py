@@ -18,7 +18,11 @@ from dpdpca_cli.federation.processes import free_port
 from dpdpca_lab.reference_data import reference_folder
 
 BLOCK = re.compile(r'^```(\w+)(?: title="([\w.]+)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
-NOISE_DECIDES = ("dpdpca user result SCORES", "python populations.py")
+NOISE_DECIDES = (
+    "dpdpca user result SCORES",
+    "dpdpca owner transform http://localhost:8440/STUDY",
+    "python populations.py",
+)
 """Lines whose text noise decides, so that it has another shape each time."""
 REPEATED = "dpdpca user study list"
 
@@ -100,6 +104,11 @@ def test_every_block_of_the_tutorial_works_as_printed(terminal: Terminal, tmp_pa
     assert "records: 6000" in shown["python use_model.py"]
     assert "components above the noise: " in shown["python use_model.py"]
     assert len((folder / "scores.csv").read_text().splitlines()) == 2001
+    scores = next(text for line, text in shown.items() if line.startswith("dpdpca owner transform"))
+    assert re.search(r"^the scores of 2000 records are in scores\.csv\r?$", scores, re.MULTILINE)
+    assert re.search(r"^outlier scores use the first [234] components", scores, re.MULTILINE)
+    assert re.search(r"^limits of SPE  (none: .+|95%: [\d.]+, 99%: [\d.]+)\r?$", scores, re.MULTILINE)
+    assert "note: The variances are those of shortened records" in scores
     report = (folder / "report.html").read_text(encoding="utf-8")
     assert "an unbroken signed chain" in report
     assert "A check failed" not in report
