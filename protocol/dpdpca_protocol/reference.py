@@ -19,7 +19,7 @@ from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.records.block_sums import new_sums
 from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.records.encoding import NONE_LONG, Integers, RecordEncoder
-from dpdpca_protocol.records.pairing import SEED_BYTES, KeyStream, differences, shuffled
+from dpdpca_protocol.records.pairing import SEED_BYTES, KeyStream, pairs, shuffled
 from dpdpca_protocol.records.projection import Projection
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.release.ciphers import Cipher, Ciphertext, Pads, VectorCipher
@@ -125,8 +125,8 @@ def owner_sums(
         sums.add_clipped(long)
         sums.add_gaps(gaps)
     elif sums.has_pairs:
-        for y in differences([z]):
-            sums.add_pairs(y)
+        for first, second in pairs([z]):
+            sums.add_pairs(first, second)
     return list(sums.stream())
 
 

@@ -152,6 +152,13 @@ class NoisySumBody(Body):
     clip_norm: float
 
 
+class NoisyCountBody(Body):
+    """A noisy count, and the standard deviation of its noise."""
+
+    count: int
+    noise: float
+
+
 class SketchBody(Body):
     """What a sketch shows, in grid units: the directions in which mixtures of features vary, and noise."""
 
@@ -198,6 +205,7 @@ class ResultBody(Body):
     pair_norms: HistogramBody | None
     sum: NoisySumBody | None
     octaves: list[HistogramBody] | None
+    far_pairs: NoisyCountBody | None
     sketch: SketchBody | None
     title: str
     claim: str

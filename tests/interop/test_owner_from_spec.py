@@ -37,7 +37,7 @@ from dpdpca_protocol.messages.rotation import Rotation
 from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.records.block_sums import new_sums
 from dpdpca_protocol.records.encoding import ABSENT, RecordEncoder
-from dpdpca_protocol.records.pairing import differences, pairing_seed
+from dpdpca_protocol.records.pairing import pairing_seed, pairs
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.result.components import EncodedSpace, fit_components
 from dpdpca_protocol.result.publication import encode_components
@@ -164,7 +164,7 @@ def test_an_owner_that_follows_the_page_takes_part(
     assert owner.is_included(study.study) is True
 
 
-BLOCKS = {"norms": "0.2", "pair-norms": "0.3", "sum": "0.1", "octaves": "0.4"}
+BLOCKS = {"norms": "0.2", "pair-norms": "0.3", "sum": "0.1", "octaves": "0.3", "far-pairs": "0.1"}
 PADDED: dict[str, dict[str, Any]] = {
     "joint": {"release": "joint", "suite": "pads", "clip_norm": "1.2", "missing": "reject"},
     "pairs": {"release": "pairs", "clip_norm": "1.2", "rho_share": "0.9", "pre_studies": ["ab" * 32]},
@@ -314,8 +314,8 @@ def sums_by_the_product(
     elif sums.has_pairs:
         shuffle = Shuffle(z.shape[1], pairing_seed(secret, manifest.study_id), folder)
         shuffle.add(z)
-        for y in differences(shuffle.batches()):
-            sums.add_pairs(y)
+        for pair in pairs(shuffle.batches()):
+            sums.add_pairs(*pair)
     return list(sums.stream())
 
 

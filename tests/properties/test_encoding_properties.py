@@ -133,7 +133,7 @@ def test_no_rule_of_a_lift_passes_its_bound(
     before = np.zeros(figures.value_count, dtype=np.int64)
     for record in data.draw(st.lists(several(z, d), min_size=1, max_size=4)):
         if of_pairs:
-            sums.add_pairs(np.array([record]))
+            sums.add_pairs(np.array([record]), np.zeros((1, d), dtype=np.int64))
         else:
             sums.add(cut_to_bound(np.array([record]), figures.record_bound)[0])
         added = {

@@ -63,7 +63,8 @@ def drafts(draw: st.DrawFn) -> dict[str, Any]:
         "min_records": 2,
     }
     if release == "pre-study":
-        changes["blocks"] = {"norms": "0.25", "pair-norms": "0.25", "sum": "0.25", "octaves": "0.25"}
+        names = ("norms", "pair-norms", "sum", "octaves", "far-pairs")
+        changes["blocks"] = dict.fromkeys(names, "0.2")
     if draw(st.sampled_from([False, False, True])):
         changes["fraction_bits"] = draw(st.sampled_from([0, 10, 20, 30, 40]))
     if draw(st.sampled_from([False, False, False, True])):

@@ -27,8 +27,8 @@ def pairs(make_manifest: MakeManifest) -> Manifest:
 
 @pytest.fixture(scope="module")
 def blocks(make_manifest: MakeManifest) -> Manifest:
-    """A pre-study with every block, each at a quarter of ρ."""
-    shares = dict.fromkeys(("norms", "pair-norms", "sum", "octaves"), "0.25")
+    """A pre-study with every block, each at a fifth of ρ."""
+    shares = dict.fromkeys(("norms", "pair-norms", "sum", "octaves", "far-pairs"), "0.2")
     return make_manifest(
         release="pre-study", blocks=shares, features=FEATURES, epsilon=2, delta=DELTA, max_records=RECORDS
     )
@@ -90,7 +90,12 @@ def test_every_block_of_a_pre_study_spends_its_share_and_no_more(blocks: Manifes
 
 @pytest.mark.parametrize(
     "name",
-    ["sum", "octaves", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("norms", "pair-norms"))],
+    [
+        "sum",
+        "octaves",
+        "far-pairs",
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("norms", "pair-norms")),
+    ],
 )
 def test_one_block_alone_holds_what_it_claims(make_manifest: MakeManifest, name: str) -> None:
     manifest = make_manifest(

@@ -40,7 +40,7 @@ def test_a_study_holds_what_it_claims(
 
 
 @pytest.mark.parametrize("share", ["1", "0.1"])
-@pytest.mark.parametrize("name", ["norms", "pair-norms", "sum", "octaves"])
+@pytest.mark.parametrize("name", ["norms", "pair-norms", "sum", "octaves", "far-pairs"])
 def test_a_block_of_a_pre_study_holds_what_it_claims(
     name: str, share: str, make_manifest: MakeManifest
 ) -> None:
@@ -53,7 +53,7 @@ def test_a_block_of_a_pre_study_holds_what_it_claims(
     assert report.holds, report.facts()
 
 
-@pytest.mark.parametrize("kind", ["joint", "pairs", "norms", "pair-norms", "sum", "octaves"])
+@pytest.mark.parametrize("kind", ["joint", "pairs", "norms", "pair-norms", "sum", "octaves", "far-pairs"])
 def test_noise_in_owners_shares_holds_what_is_claimed(kind: str, make_manifest: MakeManifest) -> None:
     """The sum of the shares that are assured; those of all others only add to it."""
     terms = (

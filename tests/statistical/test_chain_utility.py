@@ -73,10 +73,12 @@ def test_missing_values_do_not_leave_the_centre_far_away() -> None:
     assert captured_by(played, table) > 0.95
 
 
-def test_few_records_about_a_near_centre_are_not_paired() -> None:
-    """2,500 records of 100 features, a fifth of them missing, half a usual distance from the public centre. A
-    chain keeps 0.67 ± 0.03 and pairs of one length 0.45 ± 0.04: the means of four are 0.22 ± 0.025 apart."""
-    deviates = normal_deviates(2500 * 105, Seeded(3)).reshape(2500, 105)
+@pytest.mark.parametrize(("records", "first"), [(2500, "sum"), (1700, "far-pairs")])
+def test_few_records_about_a_near_centre_are_not_paired(records: int, first: str) -> None:
+    """100 features, a fifth of the values missing, half a usual distance from the public centre. Chains keep
+    0.67 ± 0.03 and 0.56 ± 0.03, pairs of one length 0.45 ± 0.04 and 0.30 ± 0.06: the means of four are at
+    least 0.22 ± 0.031 apart."""
+    deviates = normal_deviates(records * 105, Seeded(3)).reshape(records, 105)
     loadings = normal_deviates(5 * 100, Seeded(4)).reshape(5, 100) * [[1.0], [0.8], [0.65], [0.5], [0.4]]
     rows = 2 + 0.2 * (deviates[:, :5] @ loadings + 0.7 * deviates[:, 5:])
     rows += 0.5 * np.sqrt(rows.var(axis=0).mean()) * np.where(np.arange(100) % 2, 1, -1)
@@ -85,7 +87,7 @@ def test_few_records_about_a_near_centre_are_not_paired() -> None:
     with_gaps = replace(table, rows=np.where(gaps, np.nan, rows))
     pairs = base_of(with_gaps, 0.3) | {"release": "pairs", "clip_norm": "0.01"}
     chains = [chain(with_gaps, 0.3) for _ in range(4)]
-    assert {frozenset(each.rounds[0].chosen.blocks) for each in chains} == {frozenset({"sum"})}
+    assert {frozenset(each.rounds[0].chosen.blocks) for each in chains} == {frozenset({first})}
     assert any(each.main.release is ReleaseKind.JOINT for each in chains)
     by_chain = [captured_by(each, table) for each in chains]
     by_pairs = [captured_by_study(pairs, with_gaps, table) for _ in range(4)]

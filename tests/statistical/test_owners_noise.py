@@ -19,12 +19,12 @@ from .alpha import level
 
 K, D, COLUMNS = 2**24, 40, 39
 ASSURED = 3
-BLOCKS = ("norms", "pair-norms", "sum", "octaves")
+BLOCKS = ("norms", "pair-norms", "sum", "octaves", "far-pairs")
 Integers = NDArray[np.int64]
 
 
 def fitted(quantity: Quantity, clip_share: Fraction = Fraction(0)) -> SharedGaussian:
-    blocks = tuple((BlockName(name), Fraction(1, 4)) for name in BLOCKS)
+    blocks = tuple((BlockName(name), Fraction(1, 5)) for name in BLOCKS)
     return SharedGaussian.calibrated(
         Setting(
             quantity,

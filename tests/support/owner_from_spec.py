@@ -449,14 +449,14 @@ def _own_variances(
         return [(d, square / (a * m)), (entries, square / (2 * m))]
     if body["release"] == "pairs":
         return [(entries, square / (2 * m))]
-    lengths = {"norms": 49, "pair-norms": 49, "sum": d, "octaves": 12 * d}
+    lengths = {"norms": 49, "pair-norms": 49, "sum": d, "octaves": 12 * d, "far-pairs": 1}
     parts = {name: decimal(body["blocks"][name]) for name in PRE_STUDY if name in body["blocks"]}
     return [(lengths[name], _squares(d, K)[name] * square / (part * m)) for name, part in parts.items()]
 
 
 def _squares(d: int, K: int) -> dict[str, int]:
     """D² of each block of a pre-study."""
-    return {"norms": 2, "pair-norms": 2, "sum": 4 * K, "octaves": 2 * d}
+    return {"norms": 2, "pair-norms": 2, "sum": 4 * K, "octaves": 2 * d, "far-pairs": 1}
 
 
 def _excess_of_shares(body: Json, d: int, K: int, a: Fraction, rho: float, m: int) -> float:
@@ -490,7 +490,8 @@ def _rho_of(body: Json, of_mask: Fraction) -> float:
     return float(share) * _rho(float(epsilon), float(delta * 1023 / 1024))
 
 
-PRE_STUDY = ("norms", "pair-norms", "sum", "octaves")
+PRE_STUDY = ("norms", "pair-norms", "sum", "octaves", "far-pairs")
+OF_PAIRS = {"pair-norms", "octaves", "far-pairs"}
 
 
 def _blocks(
@@ -515,7 +516,7 @@ def _blocks(
         return [(most, 0), (most * V, tail(t**2 / a)), (most * K, tail(t**2)), *told]
     if body["release"] == "pairs":
         return [(most // 2, 0), (most // 2 * K, tail(t**2)), *told]
-    bounds = {"norms": most, "pair-norms": most // 2, "sum": most * V, "octaves": most // 2}
+    bounds = {"norms": most, "sum": most * V} | dict.fromkeys(OF_PAIRS, most // 2)
     squares = _squares(d, K)
     parts = {name: decimal(part) for name, part in body["blocks"].items()}
     demand(parts.keys() <= bounds.keys() and sum(parts.values()) == 1, "the blocks are wrong")
@@ -555,7 +556,7 @@ def _check_limits(body: Json, terms: Terms) -> None:
     must_name = body["release"] == "masked" or body["closing"] == "when-complete"
     demand(owners or not must_name, "this study must name its owners")
     demand(("blocks" in body) == (body["release"] == "pre-study"), "blocks belongs to a pre-study")
-    pairs_up = body["release"] == "pairs" or {"pair-norms", "octaves"} & body.get("blocks", {}).keys()
+    pairs_up = body["release"] == "pairs" or OF_PAIRS & body.get("blocks", {}).keys()
     demand(not pairs_up or body["missing"] == "midpoint", "pairs must not depend on missing values")
     demand(not pairs_up or body["max_records"] >= 2, "a pair needs two records")
     demand((body["release"] == "joint") == (0 < decimal(body["sum_weight"]) <= 2), "sum_weight is wrong")
@@ -829,7 +830,8 @@ class Sums:
 def block_sums(terms: Terms, encoded: Sequence[Row], secret: bytes) -> list[int]:
     """The values of a share of pairs or of a pre-study, in the order in which they are sent (6)."""
     d, K, q = terms.d, terms.K, terms.q
-    differences, rows = pairs(encoded, pairing_key(secret, terms.study)), filled(encoded)
+    paired, rows = pairs(encoded, pairing_key(secret, terms.study)), filled(encoded)
+    differences = [[z - x for z, x in zip(*pair, strict=True)] for pair in paired]
     if terms.body["release"] == "pairs":
         told = clipping(terms, [_square(y) for y in differences], K)
         told += gaps(terms, (row.count(None) for row in encoded))
@@ -839,6 +841,12 @@ def block_sums(terms: Terms, encoded: Sequence[Row], secret: bytes) -> list[int]
         "pair-norms": lambda: _bins([_square(y) for y in differences], 2 * K),
         "sum": lambda: Sums.of([_shorten(z, K) for z in rows], d).sum,
         "octaves": lambda: [bin for j in range(d) for bin in _octaves([y[j] for y in differences], q)],
+        "far-pairs": lambda: [
+            sum(
+                2 * _square(y) < _square(z) + _square(x)
+                for (z, x), y in zip(paired, differences, strict=True)
+            )
+        ],
     }
     named = [blocks[name]() for name in PRE_STUDY if name in terms.body["blocks"]]
     return [len(rows), *(value for block in named for value in block)]
@@ -848,8 +856,8 @@ def pairing_key(secret: bytes, study: bytes) -> bytes:
     return sha256(b"dpdpca/pairing/v1\0" + struct.pack(">I", len(secret)) + secret + study)
 
 
-def pairs(rows: Sequence[Row], key: bytes) -> list[list[int]]:
-    """The differences of records that are neighbours in the owner's order."""
+def pairs(rows: Sequence[Row], key: bytes) -> list[tuple[list[int], list[int]]]:
+    """Two records each that are neighbours in the owner's order, 0 in what either lacks."""
     stream = Cipher(ChaCha20(key, bytes(16)), None).encryptor()
     buckets: list[list[Row]] = [[] for _ in range(256)]
     for row, place in zip(rows, stream.update(bytes(len(rows))), strict=True):
@@ -859,9 +867,14 @@ def pairs(rows: Sequence[Row], key: bytes) -> list[list[int]]:
         keys = struct.unpack(f"<{len(bucket)}Q", stream.update(bytes(8 * len(bucket))))
         order += [row for _, row in sorted(zip(keys, bucket, strict=True), key=lambda each: each[0])]
     return [
-        [0 if x is None or y is None else x - y for x, y in zip(first, second, strict=True)]
+        (_where(first, second), _where(second, first))
         for first, second in zip(order[::2], order[1::2], strict=False)
     ]
+
+
+def _where(row: Row, other: Row) -> list[int]:
+    """The row, with 0 in what it or the other one lacks."""
+    return [0 if x is None or y is None else x for x, y in zip(row, other, strict=True)]
 
 
 def _square(z: Sequence[int]) -> int:

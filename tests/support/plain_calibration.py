@@ -66,6 +66,12 @@ def lift_parts(d: int, columns: int, bound: int, score_bound: int) -> tuple[mpma
 
 def block_parts(d: int, bound: int, blocks: Mapping[str, str]) -> tuple[mpmath.mpf, list[Part]]:
     """The blocks of a pre-study, each with its fraction of ρ. D² is 1, because it stands in the parts."""
-    known = {"norms": (49, 2), "pair-norms": (49, 2), "sum": (d, 4 * bound), "octaves": (12 * d, 2 * d)}
+    known = {
+        "norms": (49, 2),
+        "pair-norms": (49, 2),
+        "sum": (d, 4 * bound),
+        "octaves": (12 * d, 2 * d),
+        "far-pairs": (1, 1),
+    }
     parts = [(known[name][0], known[name][1] / mpmath.mpf(part)) for name, part in blocks.items()]
     return mpmath.mpf(1), parts

@@ -11,8 +11,9 @@ SILENCE = Samplers(
 
 
 def _steps(count: int, most: int) -> list[int]:
-    """Integers between −most and most that depend on nothing but their number."""
-    return [(k * 7919 + 31) % (2 * most + 1) - most for k in range(count)]
+    """Integers from −most to most, never 0, that depend on nothing but their number."""
+    places = [(k * 7919 + 31) % (2 * most) - most for k in range(count)]
+    return [place if place < 0 else place + 1 for place in places]
 
 
 def _gaussian(variance: Fraction, count: int, bound: int) -> list[int]:

@@ -14,7 +14,7 @@ FEATURES = [
     {"name": "c", "levels": ["x", "y"], "centre": ["0.5", "0.25"]},
 ]
 TERMS: dict[str, Any] = {"features": FEATURES, "missing": "midpoint", "clip_norm": "2", "max_records": 100}
-BLOCKS = dict.fromkeys(("norms", "pair-norms", "sum", "octaves"), "0.25")
+BLOCKS = dict.fromkeys(("norms", "pair-norms", "sum", "octaves", "far-pairs"), "0.2")
 KINDS: dict[str, dict[str, Any]] = {
     "joint": TERMS | {"release": "joint"},
     "joint, owners' noise": TERMS | {"release": "joint", "noise_by": "owners"},

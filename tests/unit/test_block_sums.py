@@ -11,7 +11,7 @@ import pytest
 from study_parties import MakeManifest
 
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.records.block_sums import BlockSums, norm_edges, octave_edges, squares
+from dpdpca_protocol.records.block_sums import BlockSums, are_far, norm_edges, octave_edges, squares
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def by_hand(values: list[int], edges: list[int]) -> list[int]:
 def test_histograms_and_sums_are_those_that_plain_loops_find(
     sums_of: Callable[..., Any], make_manifest: MakeManifest
 ) -> None:
-    blocks = dict.fromkeys(("norms", "pair-norms", "sum", "octaves"), "0.25")
+    blocks = dict.fromkeys(("norms", "pair-norms", "sum", "octaves", "far-pairs"), "0.2")
     manifest = make_manifest(release="pre-study", blocks=blocks)
     figures, source = manifest.figures, random.Random(7)
     grid, bound = figures.grid, figures.record_bound
@@ -64,8 +64,9 @@ def test_histograms_and_sums_are_those_that_plain_loops_find(
     sums = BlockSums(figures)
     sums.add(z[:10])
     sums.add(z[10:])
-    y = z[0:-1:2] - z[1::2]
-    sums.add_pairs(y)
+    first, second = z[0:-1:2], z[1::2]
+    sums.add_pairs(first, second)
+    y = first - second
     count, *values = sums.stream()
     assert sums.values().tolist() == [count, *values]
     assert count == len(rows)
@@ -77,6 +78,11 @@ def test_histograms_and_sums_are_those_that_plain_loops_find(
     for j in range(3):
         start = 101 + 12 * j
         assert values[start : start + 12] == by_hand([int(row[j]) ** 2 for row in y], octaves)
+    # 2|z − x|² < |z|² + |x|² if and only if |z|² + |x|² < 4 z·x
+    of_two = list(zip(rows[::2], rows[1::2], strict=False))
+    far = sum(sum(a * a + b * b - 4 * a * b for a, b in zip(z, x, strict=True)) < 0 for z, x in of_two)
+    assert values[137:] == [far]
+    assert 0 < far < len(of_two)
     # Records beyond the bound are cut, none of the others is touched.
     cut = [row for row in rows if sum(x * x for x in row) > bound]
     kept = [row for row in rows if sum(x * x for x in row) <= bound]
@@ -91,7 +97,7 @@ def test_pairs_are_cut_and_counted(sums_of: Callable[..., Any], make_manifest: M
     sums = BlockSums(figures)
     y = np.array([[3, -4, 0], [figures.grid * 2, 0, 0], [0, 0, 0]], dtype=np.int64)
     sums.add(np.zeros((6, 3), dtype=np.int64))
-    sums.add_pairs(y)
+    sums.add_pairs(y, np.zeros_like(y))
     count, *moment = sums.stream()
     assert sums.values().tolist() == [count, *moment]
     assert (count, sums.cut) == (3, 1)
@@ -103,10 +109,18 @@ def test_pairs_are_cut_and_counted(sums_of: Callable[..., Any], make_manifest: M
 def test_the_same_sums_have_the_same_bytes(sums_of: Callable[..., Any]) -> None:
     first, second = sums_of(release="pairs"), sums_of(release="pairs")
     y = np.array([[3, -4, 0]], dtype=np.int64)
-    first.add_pairs(y)
+    first.add_pairs(y, 0 * y)
     assert first.to_bytes() != second.to_bytes()
-    second.add_pairs(-y)
+    second.add_pairs(0 * y, y)
     assert first.to_bytes() == second.to_bytes()
+
+
+def test_a_pair_is_far_if_its_records_are_nearer_to_each_other_than_to_the_centre() -> None:
+    z = np.array([[3, 3], [0, 0], [2, 0], [2**30, 0], [5, 5]], dtype=np.int64)
+    x = np.array([[3, 3], [0, 0], [1, 1], [2**30 - 1, 0], [-5, -5]], dtype=np.int64)
+    assert are_far(z, x).tolist() == [True, False, True, True, False]
+    equal = np.array([[1, 1, 0]], dtype=np.int64), np.array([[1, 0, 1]], dtype=np.int64)  # 2·2 = 2 + 2
+    assert not are_far(*equal).any()
 
 
 def test_squares_are_exact_where_figures_allow_them() -> None:
@@ -120,4 +134,6 @@ def test_rows_of_another_shape_are_refused(sums_of: Callable[..., Any]) -> None:
         with pytest.raises(UsageError, match="records must be int64"):
             sums.add(wrong)
         with pytest.raises(UsageError, match="records must be int64"):
-            sums.add_pairs(wrong)
+            sums.add_pairs(wrong, np.zeros((2, 3), dtype=np.int64))
+        with pytest.raises(UsageError, match="records must be int64"):
+            sums.add_pairs(np.zeros((2, 3), dtype=np.int64), wrong)

@@ -26,7 +26,7 @@ from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.records.block_sums import BlockSums, new_sums
 from dpdpca_protocol.records.clipping import ClippedRows
 from dpdpca_protocol.records.encoding import RecordEncoder
-from dpdpca_protocol.records.pairing import KeyStream, differences, shuffled
+from dpdpca_protocol.records.pairing import KeyStream, pairs, shuffled
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.reference import owner_sums, run_study
 from dpdpca_protocol.release.ciphers import UNENCRYPTED, Pads
@@ -307,8 +307,8 @@ def test_a_study_without_the_member_is_what_it_was(make_manifest: MakeManifest) 
             sums.add_clipped(np.array([1, 2, 3]))  # nothing asks for it
         else:
             assert isinstance(sums, BlockSums)
-            for y in differences([np.full((4, 2), 10**4)]):
-                sums.add_pairs(y)
+            for pair in pairs([np.full((4, 2), 10**4)]):
+                sums.add_pairs(*pair)
         assert len(list(sums.stream())) == manifest.figures.value_count
 
 

@@ -22,7 +22,7 @@ from dpdpca_protocol.paillier.residues import pool_size, uniform_residues
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
 from dpdpca_protocol.records.block_sums import BlockSums, new_sums
 from dpdpca_protocol.records.encoding import RecordEncoder
-from dpdpca_protocol.records.pairing import KeyStream, differences, shuffled
+from dpdpca_protocol.records.pairing import KeyStream, pairs, shuffled
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.reference import run_study
 from dpdpca_protocol.release.aggregate import multiply_shares
@@ -58,8 +58,8 @@ def owner_values(manifest: Manifest, columns: dict[str, Any], randomness: Random
             sums.add_gaps(encoded.gaps)
     if isinstance(sums, BlockSums) and sums.has_pairs:
         z = np.concatenate(batches)[shuffled(sum(map(len, batches)), KeyStream(randomness.bytes(32)))]
-        for y in differences(np.array_split(z, 3)):
-            sums.add_pairs(y)
+        for pair in pairs(np.array_split(z, 3)):
+            sums.add_pairs(*pair)
     return sums
 
 

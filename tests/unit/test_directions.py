@@ -83,7 +83,8 @@ def test_fewer_records_pay_more_for_it_and_the_fewest_do_without() -> None:
     assert directions_share(D, 10**6, RHO, 2.0) == Fraction(3, 100)
     assert directions_share(D, 5000, RHO, 2.0) is None
     assert directions_share(D, 7000, RHO, 1.0) < directions_share(D, 7000, RHO, 2.0)  # type: ignore[operator]
-    alone = first(D, 3000)
+    assert first(D, 5000).blocks == {BlockName.FAR_PAIRS: Fraction(1)}
+    alone = first(D, 2500)
     assert (alone.release, alone.rho_share, alone.is_last) == (ReleaseKind.PAIRS, Fraction(1), True)
 
 

@@ -104,6 +104,18 @@ def test_the_directions_of_few_records_are_foreseen(offset: float, rounds: list[
     assert sum(each.rho_share for each in foreseen.manifests) == 1
 
 
+@pytest.mark.parametrize(("offset", "last"), [(0.9, "joint"), (1.1, "pairs")])
+def test_a_count_of_far_pairs_is_foreseen(offset: float, last: str) -> None:
+    """`offset` is the distance of the mean from the public centre, in units of the usual distance."""
+    spread = 100 * 0.35**2
+    base = base_of(100, 0.3) | {"max_records": 1700}
+    foreseen = foreseen_chain(base, lint_draft, 1700, Placement(spread, offset**2 * spread))
+    first, second = foreseen.manifests
+    assert [name for name, _ in first.blocks] == ["far-pairs"]
+    assert second.release == last
+    assert first.rho_share + second.rho_share == 1
+
+
 def _features(d: int) -> list[Feature]:
     return [Feature(f"x{index}", "numeric", Fraction(0), Fraction(10)) for index in range(d)]
 

@@ -26,7 +26,7 @@ from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 K = 2**20
 WEIGHT = Fraction(43, 100) * K
 DELTA = Fraction(1, 10**6)
-BLOCKS = {"norms": "0.1", "pair-norms": "0.2", "sum": "0.3", "octaves": "0.4"}
+BLOCKS = {"norms": "0.1", "pair-norms": "0.2", "sum": "0.3", "octaves": "0.3", "far-pairs": "0.1"}
 FLAT = (Quantity.JOINT, Quantity.PAIRS, Quantity.PRE_STUDY)
 
 
@@ -176,13 +176,14 @@ def test_a_share_asks_the_sampler_for_its_part_of_every_coordinate() -> None:
         (2, "0.1", 49),
         (2, "0.2", 49),
         (4 * K, "0.3", 3),
-        (6, "0.4", 36),
+        (6, "0.3", 36),
+        (1, "0.1", 1),
     ]
     assert asked_of(blocks) == (
         [(squared * unit / Fraction(part), length) for squared, part, length in moved],
-        [0, *[1] * 49, *[2] * 49, *[3] * 3, *[4] * 36],
+        [0, *[1] * 49, *[2] * 49, *[3] * 3, *[4] * 36, 5],
     )
-    for fitted, length in ((joint, 9), (pairs, 6), (blocks, 137)):
+    for fitted, length in ((joint, 9), (pairs, 6), (blocks, 138)):
         ones = Samplers(gaussian=lambda variance, count, bound: [1] * count)
         assert fitted.draw(1, ones) == [0, *[5] * length]
 

@@ -17,7 +17,7 @@ from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_user.planning.prestudy import PreStudyResult, check_blocks
 from dpdpca_user.results.second_noise import with_second_draw
 
-BLOCKS = dict.fromkeys(("norms", "pair-norms", "sum", "octaves"), "0.25")
+BLOCKS = dict.fromkeys(("norms", "pair-norms", "sum", "octaves", "far-pairs"), "0.2")
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +34,7 @@ def released(manifest: Manifest) -> dict[BlockName, list[int]]:
     values[BlockName.NORMS][48] = 990
     values[BlockName.SUM] = [1000 * manifest.figures.grid, -500 * manifest.figures.grid, 0]
     values[BlockName.OCTAVES][12 + 3] = 7
+    values[BlockName.FAR_PAIRS] = [321]
     return values
 
 
@@ -47,17 +48,20 @@ def test_numbers_are_in_scaled_units_with_the_noise_of_both_draws(
     assert result.norms.edges[48] == 1.5
     assert result.norms.edges[0] == pytest.approx(1.5 / 2**12)
     assert result.norms.counts[48] == 990
-    # D² = 2, a quarter of the round's ρ, two draws.
-    assert result.norms.noise == pytest.approx(math.sqrt(2 * 2 * 4) * scale)
+    # D² = 2, a fifth of the round's ρ, two draws.
+    assert result.norms.noise == pytest.approx(math.sqrt(2 * 2 * 5) * scale)
     assert result.total is not None
     assert result.total.mean == (1.0, -0.5, 0.0)
     bound, grid = manifest.figures.record_bound, manifest.figures.grid
-    assert result.total.noise == pytest.approx(math.sqrt(2 * 4 * bound * 4) * scale / 1000 / grid)
+    assert result.total.noise == pytest.approx(math.sqrt(2 * 4 * bound * 5) * scale / 1000 / grid)
     assert result.octaves is not None
     assert [histogram.counts.index(7) for histogram in result.octaves if 7 in histogram.counts] == [3]
     assert result.octaves[1].counts[3] == 7
     assert result.octaves[0].edges == tuple(2.0**k for k in range(-11, 1))
-    assert result.octaves[0].noise == pytest.approx(math.sqrt(2 * 6 * 4) * scale)
+    assert result.octaves[0].noise == pytest.approx(math.sqrt(2 * 6 * 5) * scale)
+    assert result.far_pairs is not None
+    assert result.far_pairs.count == 321
+    assert result.far_pairs.noise == pytest.approx(math.sqrt(2 * 1 * 5) * scale)
     assert result.centre == (50, 120, 126.5)
     assert result.half_range == (50, 100, 124)
     assert result.rho <= result.rho_total * 0.1
@@ -68,12 +72,14 @@ def test_a_result_survives_its_json(manifest: Manifest, released: dict[BlockName
     result = PreStudyResult.of(manifest, released, 3)
     assert PreStudyResult.parse(json.loads(json.dumps(result.to_json()))) == result
     assert PreStudyResult.parse(result.to_json() | {"title": "more"}) == result
+    of_an_earlier_version = {name: value for name, value in result.to_json().items() if name != "far_pairs"}
+    assert PreStudyResult.parse(of_an_earlier_version) == replace(result, far_pairs=None)
 
 
 def test_blocks_that_were_not_asked_for_are_none(make_manifest: MakeManifest) -> None:
     manifest = make_manifest(release="pre-study", blocks={"sum": "1"})
     result = PreStudyResult.of(manifest, {BlockName.COUNT: [10], BlockName.SUM: [1, 2, 3]}, 3)
-    assert (result.norms, result.pair_norms, result.octaves) == (None, None, None)
+    assert (result.norms, result.pair_norms, result.octaves, result.far_pairs) == (None,) * 4
     assert PreStudyResult.parse(result.to_json()) == result
 
 
@@ -86,6 +92,7 @@ def test_blocks_that_were_not_asked_for_are_none(make_manifest: MakeManifest) ->
         {"norms": {"edges": [1, 2], "counts": [1], "noise": 1}},
         {"norms": {"edges": [2, 1], "counts": [1, 1], "noise": 1}},
         {"octaves": 3},
+        {"far_pairs": {"count": "many", "noise": 1.0}},
         {"study": "ab"},
         {"rho_share": 0.1},
         {"noise_by": "nobody"},
@@ -121,8 +128,8 @@ def test_noise_by_owners_grows_with_the_cohort(make_manifest: MakeManifest) -> N
     scale = float(manifest.figures.noise_scale)
     for owners in (3, 9):
         result = PreStudyResult.of(manifest, released, owners)
-        # D² = 2, a quarter of ρ, L owners of whom two are assured.
-        assert present(result.norms).noise == pytest.approx(math.sqrt(2 * 4 * owners / 2) * scale)
+        # D² = 2, a fifth of ρ, L owners of whom two are assured.
+        assert present(result.norms).noise == pytest.approx(math.sqrt(2 * 5 * owners / 2) * scale)
         assert (result.noise_by, result.noise_draws) == ("owners", owners / 2)
         assert PreStudyResult.parse(json.loads(json.dumps(result.to_json()))) == result
     # Room for the largest cohort: κ·√(max_owners/m).

@@ -71,16 +71,20 @@ def filled(rows: Gaps) -> Rows:
     return [[x or 0 for x in z] for z in rows]
 
 
-def differences(manifest: Manifest, rows: Gaps, randomness: Seeded) -> Rows:
-    """y of the pairs in the order that the randomness gives."""
+def pairs(manifest: Manifest, rows: Gaps, randomness: Seeded) -> list[tuple[list[int], list[int]]]:
+    """The pairs in the order that the randomness gives, 0 in what either record lacks."""
     order = shuffled(len(rows), KeyStream(randomness.bytes(32))).tolist()
-    pairs = [(rows[order[k]], rows[order[k + 1]]) for k in range(0, len(rows) - 1, 2)]
-    found = [
-        [0 if x is None or y is None else x - y for x, y in zip(first, second, strict=True)]
-        for first, second in pairs
-    ]
-    assert all(sum(x * x for x in y) < manifest.figures.record_bound for y in found)
+    found = []
+    for k in range(0, len(rows) - 1, 2):
+        both = list(zip(rows[order[k]], rows[order[k + 1]], strict=True))
+        known = [(0, 0) if x is None or y is None else (x, y) for x, y in both]
+        assert sum((x - y) ** 2 for x, y in known) < manifest.figures.record_bound
+        found.append(([x for x, _ in known], [y for _, y in known]))
     return found
+
+
+def squared(row: Sequence[int]) -> int:
+    return sum(x * x for x in row)
 
 
 def triangle(rows: Rows, d: int) -> list[int]:
@@ -111,11 +115,13 @@ def plain_sums(manifest: Manifest, columns: dict[str, Any], randomness: Seeded) 
         told.append(sum(min(row.count(None), 2) for row in gaps))
     if manifest.release in (ReleaseKind.JOINT, ReleaseKind.MASKED):
         return [len(rows), *sums, *triangle(rows, d), *told]
-    y = differences(manifest, gaps, randomness)
+    paired = pairs(manifest, gaps, randomness)
+    y = [[a - b for a, b in zip(z, x, strict=True)] for z, x in paired]
     if manifest.release is ReleaseKind.PAIRS:
         return [len(y), *triangle(y, d), *told]
     octaves = [count for j in range(d) for count in octave_bins(q, [each[j] for each in y])]
-    return [len(rows), *norm_bins(bound, rows), *norm_bins(2 * bound, y), *sums, *octaves]
+    far = sum(2 * squared(each) < squared(z) + squared(x) for each, (z, x) in zip(y, paired, strict=True))
+    return [len(rows), *norm_bins(bound, rows), *norm_bins(2 * bound, y), *sums, *octaves, far]
 
 
 def expected(

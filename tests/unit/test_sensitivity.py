@@ -25,7 +25,7 @@ from dpdpca_protocol.privacy.sensitivity import (
 )
 from dpdpca_protocol.records.block_sums import BlockSums
 from dpdpca_protocol.records.encoding import cut_to_bound
-from dpdpca_protocol.records.pairing import differences
+from dpdpca_protocol.records.pairing import pairs
 from dpdpca_protocol.records.projection import projection_of
 from dpdpca_protocol.terms.terms import LIFT_BOUND
 
@@ -146,8 +146,10 @@ def test_the_sum_of_a_pre_study_moves_by_two_root_k(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 10])
-@pytest.mark.parametrize("name", [BlockName.NORMS, BlockName.PAIR_NORMS, BlockName.OCTAVES])
-def test_histograms_move_by_what_is_claimed(make_manifest: MakeManifest, name: BlockName, count: int) -> None:
+@pytest.mark.parametrize(
+    "name", [BlockName.NORMS, BlockName.PAIR_NORMS, BlockName.OCTAVES, BlockName.FAR_PAIRS]
+)
+def test_counts_move_by_what_is_claimed(make_manifest: MakeManifest, name: BlockName, count: int) -> None:
     """Random integer records of all sizes, one of them replaced, through the sums that an owner makes."""
     figures = make_manifest(release="pre-study", blocks={str(name): "1"}).figures
     source, d, claimed = random.Random(SEED), 3, block_sensitivity_squared(name, 3, figures.record_bound)
@@ -159,8 +161,8 @@ def test_histograms_move_by_what_is_claimed(make_manifest: MakeManifest, name: B
     def counted(rows: list[list[int]]) -> NDArray[np.object_]:
         sums = BlockSums(figures)
         sums.add(np.array(rows, dtype=np.int64))
-        for y in differences([np.array(rows, dtype=np.int64)]):
-            sums.add_pairs(y)
+        for pair in pairs([np.array(rows, dtype=np.int64)]):
+            sums.add_pairs(*pair)
         return np.array(list(sums.stream()))
 
     worst = 0

@@ -80,7 +80,13 @@ RELEASES: tuple[tuple[str, dict[str, Any]], ...] = (
         {
             "release": "pre-study",
             "rho_share": "0.1",
-            "blocks": {"norms": "0.2", "pair-norms": "0.3", "sum": "0.1", "octaves": "0.4"},
+            "blocks": {
+                "norms": "0.2",
+                "pair-norms": "0.3",
+                "sum": "0.1",
+                "octaves": "0.3",
+                "far-pairs": "0.1",
+            },
         },
     ),
     ("nonnegative", {"release": "masked", "nonnegative": True}),

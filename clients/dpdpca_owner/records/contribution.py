@@ -1,6 +1,6 @@
 """Turns an owner's records into the exact integers that it contributes. Nothing is sent here."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import gettempdir
@@ -17,7 +17,7 @@ from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.records.block_sums import Sums
 from dpdpca_protocol.records.columns import Column, Unusable
 from dpdpca_protocol.records.encoding import BatchReport, Integers
-from dpdpca_protocol.records.pairing import differences, pairing_seed
+from dpdpca_protocol.records.pairing import pairing_seed, pairs
 from dpdpca_protocol.records.projection import Projection
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.records.seeded_noise import owners_noise_seed, seeded_samplers
@@ -108,7 +108,7 @@ def read_contribution(
             on_records(summed.records)
     elif order is not None:
         batches = (z for _, z in _told(summed.add_all(source, order), summed, on_records))
-        _add_pairs(summed.sums, differences(batches))
+        _add_pairs(summed.sums, batches)
     else:
         for columns, z in _told(summed.add_all(source), summed, on_records):
             if source.is_text and summed.records == len(columns[manifest.features[0].name]):
@@ -132,7 +132,7 @@ def read_contribution(
                 "give at least two records",
             )
         if shuffle is not None:
-            _add_pairs(sums, differences(shuffle.batches()))
+            _add_pairs(sums, shuffle.batches())
         if not manifest.rules.clips_records:
             report = replace(report, clipped=sums.cut)
     columns_used = tuple(column_key(source.names[place]) for place in found)
@@ -170,7 +170,7 @@ def _told(
         yield batch
 
 
-def _add_pairs(sums: Sums, pairs: Iterator[Integers]) -> None:
+def _add_pairs(sums: Sums, batches: Iterable[Integers]) -> None:
     assert not isinstance(sums, SecondMoments)
-    for y in pairs:
-        sums.add_pairs(y)
+    for first, second in pairs(batches):
+        sums.add_pairs(first, second)

@@ -32,6 +32,11 @@ def show_numbers(facts: dict[str, Any]) -> None:
         )
     if result.octaves is not None:
         typer.echo(f"{len(result.octaves)} features have histograms of differences: --json prints them")
+    if (far := result.far_pairs) is not None:
+        typer.echo(
+            f"pairs of records far from the public centre: {far.count:,} ± {far.noise:.3g} of about"
+            f" {result.records // 2:,}"
+        )
     if result.sketch is not None:
         _show_sketch(result.sketch.reading)
     typer.echo(facts["claim"])

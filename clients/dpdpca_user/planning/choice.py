@@ -8,7 +8,8 @@ of pairs follows, which needs no centre.
 
 Few records: if they are too few for this norm study, the last study scales all rows to one length, and needs
 no norms. A mean of directions may ask first whether the public centre is near; if it is, the norms of records
-tell how far to move towards this mean, and then the chain goes on as above.
+tell how far to move towards this mean, and then the chain goes on as above. If records are too few for such a
+mean as well, a count of the pairs that lie far from the public centre chooses the last study.
 
 Algorithm B is for bounds that may be far too wide: it first measures the scale of every feature, and always
 ends with a study of pairs.
@@ -30,7 +31,7 @@ from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.identifiers import StudyId
-from dpdpca_user.planning.centre import Centre, mean_noise, moved_by_mean
+from dpdpca_user.planning.centre import Centre, about_mean, mean_noise, moved_by_mean
 from dpdpca_user.planning.clipping import CLIP_SHARE, clip_terms
 from dpdpca_user.planning.directions import (
     SHORT,
@@ -39,6 +40,7 @@ from dpdpca_user.planning.directions import (
     lengths_share,
     records_norm,
 )
+from dpdpca_user.planning.far_pairs import far_pairs_share, far_share, is_near
 from dpdpca_user.planning.histograms import feature_scale, has_two_modes, mean_square, quantile
 from dpdpca_user.planning.noise import (
     GOOD_CENTRE_WEIGHT,
@@ -47,7 +49,7 @@ from dpdpca_user.planning.noise import (
     relative_noise,
     usual_norm,
 )
-from dpdpca_user.planning.prestudy import Histogram, PreStudyResult
+from dpdpca_user.planning.prestudy import Histogram, NoisyCount, PreStudyResult
 
 SCALE_SHARE = Fraction(1, 10)
 NORM_SHARE, MOST_NORM_SHARE = Fraction(1, 20), Fraction(1, 10)
@@ -208,9 +210,12 @@ def first_round(
         return _one_length((), d, (*reasons, _too_few(records), because), public)
     reasons = (*reasons, _too_few(records))
     of_directions = directions_share(d, records, rho_total, draws)
-    if of_directions is None:
-        return _one_length((), d, reasons)
-    return _directions(d, of_directions, reasons)
+    if of_directions is not None:
+        return _directions(d, of_directions, reasons)
+    of_far_pairs = far_pairs_share(records, rho_total, draws)
+    if of_far_pairs is not None:
+        return _far_pairs(d, of_far_pairs, reasons)
+    return _one_length((), d, reasons)
 
 
 def next_round(
@@ -237,6 +242,8 @@ def next_round(
         return _after_scales(results)
     if last.pair_norms is not None:
         return _with_clip_terms(_after_norms(results, mean_rule), results, second_draw)
+    if last.far_pairs is not None and len(results) == 1:
+        return _after_far_pairs(last, last.far_pairs)
     direction = MeanDirection.at_the_start(results)
     if direction is not None and last is direction.result:
         return _after_directions(direction)
@@ -295,6 +302,24 @@ def _directions(d: int, share: Fraction, reasons: tuple[str, ...]) -> NextRound:
             *reasons,
             f"a mean of records scaled to one length takes {float(share):.0%} of the budget: it shows"
             " whether the public centre is near the mean",
+        ),
+    )
+
+
+def _far_pairs(d: int, share: Fraction, reasons: tuple[str, ...]) -> NextRound:
+    return NextRound(
+        release=ReleaseKind.PRE_STUDY,
+        rho_share=share,
+        clip_norm=sqrt(d),
+        blocks={BlockName.FAR_PAIRS: Fraction(1)},
+        sum_weight=0.0,
+        centre=None,
+        scale=None,
+        pre_studies=(),
+        reasons=(
+            *reasons,
+            f"a count of the pairs of records that lie far from the public centre takes {float(share):.0%} of"
+            " the budget",
         ),
     )
 
@@ -404,6 +429,16 @@ def _after_directions(direction: MeanDirection) -> NextRound:
     if at_once < of_pairs:
         return _one_length([look], d, (near,), public)
     return _one_length([look], d, (f"{seen}, so the public centre is far from the mean",))
+
+
+def _after_far_pairs(result: PreStudyResult, far: NoisyCount) -> NextRound:
+    """A joint study about the public centre or a study of pairs, whichever has less noise."""
+    d, share = result.encoded_features, far_share(far, result.records)
+    seen = f"about {min(max(share, 0.0), 1.0):.0%} of the pairs lie far from the public centre"
+    if is_near(share):
+        near = (f"{seen}, so this centre is near the mean",)
+        return _one_length([result], d, near, about_mean(None, usual_norm(d, 0), 0.0))
+    return _one_length([result], d, (f"{seen}, so this centre is far from the mean",))
 
 
 def _after_lengths(

@@ -104,6 +104,7 @@ def _answer(manifest: Manifest, records: int, placement: Placement) -> PreStudyR
         BlockName.NORMS: _counts(placement, records, edges),
         BlockName.PAIR_NORMS: _counts(replace(placement, offset=0.0), records // 2, edges),
         BlockName.SUM: [0] * d,
+        BlockName.FAR_PAIRS: [records // 2 if placement.offset > placement.spread else 0],
     }
     asked = {BlockName.COUNT, *dict(manifest.blocks)}
     answer = PreStudyResult.of(

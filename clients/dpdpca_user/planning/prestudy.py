@@ -87,6 +87,27 @@ class NoisySum:
         return cls(mean, float(untrusted["noise"]), float(untrusted["clip_norm"]))
 
 
+@dataclass(frozen=True, slots=True)
+class NoisyCount:
+    """One noisy count.
+
+    Attributes:
+        count: as released; it may be below 0.
+        noise: standard deviation of all noise of the count.
+    """
+
+    count: int
+    noise: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {"count": self.count, "noise": self.noise}
+
+    @classmethod
+    def parse(cls, untrusted: Any) -> Self:
+        """Raises KeyError, TypeError or ValueError for anything else than `to_json` writes."""
+        return cls(int(untrusted["count"]), float(untrusted["noise"]))
+
+
 _SEED_BYTES = 32
 _ARRAYS = tuple(each.name for each in fields(SketchReading) if each.type is Floats)
 _NUMBERS = tuple(each.name for each in fields(SketchReading) if each.type is float)
@@ -188,6 +209,7 @@ class PreStudyResult:
         norms, pair_norms: histograms of |u| and of |u_i − u_j|/√2, or None.
         total: the noisy sum, or None.
         octaves: for each encoded feature, a histogram of |difference|/√2; or None.
+        far_pairs: how many pairs lie far from the public centre, or None.
         sketch: what a sketch has released; None for a pre-study.
     """
 
@@ -208,6 +230,7 @@ class PreStudyResult:
     pair_norms: Histogram | None
     total: NoisySum | None
     octaves: tuple[Histogram, ...] | None
+    far_pairs: NoisyCount | None = None
     sketch: ReleasedSketch | None = None
 
     @classmethod
@@ -259,6 +282,9 @@ class PreStudyResult:
                 Histogram(edges, tuple(counts[start : start + OCTAVES]), scale[BlockName.OCTAVES])
                 for start in range(0, len(counts), OCTAVES)
             )
+        far_pairs = None
+        if BlockName.FAR_PAIRS in released:
+            far_pairs = NoisyCount(released[BlockName.FAR_PAIRS][0], scale[BlockName.FAR_PAIRS])
         units = manifest.feature_units
         return cls(
             study=manifest.study_id,
@@ -278,6 +304,7 @@ class PreStudyResult:
             pair_norms=norms(BlockName.PAIR_NORMS),
             total=total,
             octaves=octaves,
+            far_pairs=far_pairs,
         )
 
     @property
@@ -310,6 +337,7 @@ class PreStudyResult:
             "pair_norms": self.pair_norms.to_json() if self.pair_norms else None,
             "sum": self.total.to_json() if self.total else None,
             "octaves": None if self.octaves is None else [each.to_json() for each in self.octaves],
+            "far_pairs": self.far_pairs.to_json() if self.far_pairs else None,
             "sketch": self.sketch.to_json() if self.sketch else None,
         }
 
@@ -321,7 +349,7 @@ class PreStudyResult:
             MessageError: the value is not such a result.
         """
         try:
-            sketch = untrusted.get("sketch")  # absent from results of earlier versions
+            sketch = untrusted.get("sketch")  # this and far_pairs are absent from results of earlier versions
             release = ReleaseKind.PRE_STUDY if sketch is None else ReleaseKind.SKETCH
             if untrusted["format"] != FORMAT or untrusted["release"] != release:
                 raise ValueError("another format")
@@ -344,6 +372,7 @@ class PreStudyResult:
                 pair_norms=_maybe(Histogram.parse, untrusted["pair_norms"]),
                 total=_maybe(NoisySum.parse, untrusted["sum"]),
                 octaves=None if octaves is None else tuple(Histogram.parse(each) for each in octaves),
+                far_pairs=_maybe(NoisyCount.parse, untrusted.get("far_pairs")),
                 sketch=_maybe(ReleasedSketch.parse, sketch),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:

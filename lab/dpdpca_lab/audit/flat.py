@@ -112,12 +112,12 @@ def flat_pairs(manifest: Manifest, release: FlatRelease, records: int) -> list[N
     near = min(reach[column] for column in columns)
     norm = float(manifest.clip_norm)
     found = []
-    for name, before, after in _worst(release, norm):
-        encoded = max(np.abs(before).max(), np.abs(after).max()) <= near * (1 + 1e-12)
+    for name, before, after, partner in _worst(release, norm):
+        encoded = max(np.abs(row).max() for row in (before, after, partner)) <= near * (1 + 1e-12)
         sides = []
         for moved, has_gaps in ((before, release.mechanism.setting.tells_gaps), (after, False)):
             wanted = np.zeros((records, release.d))
-            wanted[0] = moved
+            wanted[0], wanted[1] = moved, partner
             if encoded:
                 z = _encoded(manifest, columns, wanted)
             else:
@@ -163,16 +163,16 @@ def played_features(manifest: Manifest) -> int:
     return min(manifest.figures.encoded_features, _MOST_PLAYED)
 
 
-def _worst(release: FlatRelease, norm: float) -> list[tuple[str, NDArray[np.float64], NDArray[np.float64]]]:
-    """For each block, the record before and after its replacement, in scaled units.
+_Worst = tuple[str, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
-    In blocks of pairs, the record's partner is at the centre.
-    """
+
+def _worst(release: FlatRelease, norm: float) -> list[_Worst]:
+    """For each block, the record before and after its replacement, and its partner, in scaled units."""
     d = release.d
     first, last, nothing = np.zeros(d), np.zeros(d), np.zeros(d)
     first[0], last[-1] = norm, norm
     turned = last if d > 1 else nothing
-    cases = {
+    cases: dict[BlockName, tuple[str, NDArray[np.float64], NDArray[np.float64]]] = {
         BlockName.PAIR_MOMENT: ("one difference rotated by a right angle", first, turned),
         BlockName.NORMS: ("one record from the first bin to the last", nothing, first),
         BlockName.PAIR_NORMS: (
@@ -182,12 +182,18 @@ def _worst(release: FlatRelease, norm: float) -> list[tuple[str, NDArray[np.floa
         ),
         BlockName.SUM: ("one record to its opposite", first, -first),
         BlockName.OCTAVES: ("one difference in all octaves at once", nothing, np.full(d, 1.0)),
+        BlockName.FAR_PAIRS: ("one pair from near to far", nothing, first),
     }
     if bound := release.figures.mechanism.setting.clip_bound:
         long = math.sqrt(bound << release.figures.clip_shift) / release.figures.grid * 1.01 * (last / norm)
         start = first if d > 1 else nothing
         cases[BlockName.CLIPPED] = ("one difference rotated to one beyond every cap", start, long)
-    return [cases[block.name] for block in release.figures.blocks[1:] if block.name in cases]
+    partners = {BlockName.FAR_PAIRS: first}
+    return [
+        (*cases[block.name], partners.get(block.name, nothing))
+        for block in release.figures.blocks[1:]
+        if block.name in cases
+    ]
 
 
 def _encoded(manifest: Manifest, columns: Sequence[int], wanted: NDArray[np.float64]) -> Records:

@@ -56,7 +56,10 @@ class WideRelease(FlatRelease):
             numbers: (n, w) int64: what a rule made of each row, cut by the sums themselves.
         """
         sums = ProjectedSums(self.figures, Given(numbers))
-        (sums.add_pairs if sums.has_pairs else sums.add)(z)
+        if sums.has_pairs:
+            sums.add_pairs(z, np.zeros_like(z))
+        else:
+            sums.add(z)
         count, *values = sums.stream()
         return Totals(count, (), (), tuple(values))
 

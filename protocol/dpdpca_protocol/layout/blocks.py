@@ -30,10 +30,11 @@ class BlockName(StrEnum):
     `COUNT`: their number. `SUM`: v. `SECOND_MOMENT`, `PAIR_MOMENT`: the upper triangle of Σ z zᵀ or of Σ y
     yᵀ, where y is the difference of a pair. `LIFTED`: Σ z aᵀ by features, where a are the k numbers that a
     public rule makes of a record. `GRAM`: the upper triangle of Σ a aᵀ. `NORMS`, `PAIR_NORMS`: histograms of
-    |z| and of |y|/√2. `OCTAVES`: for each encoded feature, a histogram of |y_j|/√2. `CLIPPED`: how many rows
-    (records, or differences) the clip norm shortened. `CLIPPED_SQUARES`: the sum of their squared lengths
-    before that, each at most C. `GAPS`: how many values the records lack, each record with at most half of
-    its encoded features.
+    |z| and of |y|/√2. `OCTAVES`: for each encoded feature, a histogram of |y_j|/√2. `FAR_PAIRS`: how many
+    pairs lie far from the public centre, because their records are nearer to each other than to it.
+    `CLIPPED`: how many rows (records, or differences) the clip norm shortened. `CLIPPED_SQUARES`: the sum of
+    their squared lengths before that, each at most C. `GAPS`: how many values the records lack, each record
+    with at most half of its encoded features.
     """
 
     COUNT = "count"
@@ -41,6 +42,7 @@ class BlockName(StrEnum):
     PAIR_NORMS = "pair-norms"
     SUM = "sum"
     OCTAVES = "octaves"
+    FAR_PAIRS = "far-pairs"
     SECOND_MOMENT = "second-moment"
     PAIR_MOMENT = "pair-moment"
     LIFTED = "lifted"
@@ -50,7 +52,13 @@ class BlockName(StrEnum):
     GAPS = "gaps"
 
 
-PRE_STUDY_BLOCKS = (BlockName.NORMS, BlockName.PAIR_NORMS, BlockName.SUM, BlockName.OCTAVES)
+PRE_STUDY_BLOCKS = (
+    BlockName.NORMS,
+    BlockName.PAIR_NORMS,
+    BlockName.SUM,
+    BlockName.OCTAVES,
+    BlockName.FAR_PAIRS,
+)
 """The blocks that a pre-study can ask for, in the order in which they are sent."""
 CLIPPING = (BlockName.CLIPPED, BlockName.CLIPPED_SQUARES)
 """What clipping did, one integer each. Both follow the other blocks of a study that asks for them."""
@@ -58,12 +66,19 @@ _OF_EITHER = frozenset({*CLIPPING, BlockName.LIFTED, BlockName.GRAM})
 TOLD = (*CLIPPING, BlockName.GAPS)
 """What a study may tell beside its matrix, one integer each: what clipping did and, where a missing value
 counts as the centre, how many values are missing."""
-OF_PAIRS = frozenset({BlockName.PAIR_NORMS, BlockName.OCTAVES, BlockName.PAIR_MOMENT})
+OF_PAIRS = frozenset({BlockName.PAIR_NORMS, BlockName.OCTAVES, BlockName.FAR_PAIRS, BlockName.PAIR_MOMENT})
 
 TRIANGLES = frozenset({BlockName.SECOND_MOMENT, BlockName.PAIR_MOMENT, BlockName.GRAM})
 """The blocks that hold the upper triangle of a matrix."""
 COUNTED = frozenset(
-    {BlockName.NORMS, BlockName.PAIR_NORMS, BlockName.OCTAVES, BlockName.CLIPPED, BlockName.GAPS}
+    {
+        BlockName.NORMS,
+        BlockName.PAIR_NORMS,
+        BlockName.OCTAVES,
+        BlockName.FAR_PAIRS,
+        BlockName.CLIPPED,
+        BlockName.GAPS,
+    }
 )
 """The blocks of noisy counts. A finer grid does not change these counts."""
 
@@ -102,7 +117,7 @@ def block_length(name: BlockName, features: int, columns: int = 0) -> int:
         features: the number of coordinates of what is summed.
         columns: k of a lift.
     """
-    if name is BlockName.COUNT or name in TOLD:
+    if name in (BlockName.COUNT, BlockName.FAR_PAIRS) or name in TOLD:
         return 1
     if name in TRIANGLES:
         size = matrix_size(name, features, columns)

@@ -91,8 +91,9 @@ def block_sensitivity_squared(
 
     Source: docs/claims.md, C1, C10, C11 and C17. Replacing a record does not change a count. A record, or its
         pair, leaves one bin and enters another, in each of d histograms of octaves. v changes by at most 2√K,
-        between opposite records. A record, or its pair, adds 0 or 1 to the number of clipped rows, and 0 to
-        C to the sum of their squares. A record adds 0 to G to the number of missing values.
+        between opposite records. A pair adds 0 or 1 to the number of far pairs. A record, or its pair, adds 0
+        or 1 to the number of clipped rows, and 0 to C to the sum of their squares. A record adds 0 to G to
+        the number of missing values.
     """
     if name is BlockName.COUNT:
         return 0
@@ -100,7 +101,7 @@ def block_sensitivity_squared(
         return second_moment_sensitivity_squared(record_bound)
     if name is BlockName.SUM:
         return 4 * record_bound
-    if name is BlockName.CLIPPED:
+    if name in (BlockName.FAR_PAIRS, BlockName.CLIPPED):
         return 1
     if name is BlockName.CLIPPED_SQUARES:
         return clip_bound**2

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from math import isqrt
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import NORM_BINS, OCTAVES, OF_PAIRS, TOLD, BlockName, gap_bound
@@ -92,9 +93,13 @@ class BlockSums:
             self._sums[BlockName.SUM] += z.sum(axis=0)
             self.cut += cut
 
-    def add_pairs(self, y: Integers) -> None:
-        """Adds differences of pairs, (n, d) int64, before clipping."""
-        self._check(y)
+    def add_pairs(self, first: Integers, second: Integers) -> None:
+        """Adds pairs of records, each (n, d) int64, before clipping."""
+        self._check(first)
+        self._check(second)
+        y = first - second
+        if BlockName.FAR_PAIRS in self._names:
+            self._sums[BlockName.FAR_PAIRS] += np.count_nonzero(are_far(first, second))
         if BlockName.PAIR_NORMS in self._names:
             self._sums[BlockName.PAIR_NORMS] += _histogram(norm_edges(self._bound, 2), squares(y))
         if BlockName.OCTAVES in self._names:
@@ -188,6 +193,19 @@ def squares(z: Integers) -> Integers:
     These sums are exact, because the figures refuse studies whose squares could exceed 64 bits.
     """
     return np.asarray(np.einsum("ij,ij->i", z, z), dtype=np.int64)
+
+
+def are_far(z: Integers, x: Integers) -> NDArray[np.bool_]:
+    """Which pairs of records lie far from the public centre: 2·|z − x|² < |z|² + |x|².
+
+    If the mean of the records is e times their usual distance from it away from the centre, most pairs do so
+    from about e = 1 on.
+
+    Args:
+        z: (n, d) int64, before clipping.
+        x: their partners, with the same shape.
+    """
+    return np.asarray(2 * squares(z - x) < squares(z) + squares(x))
 
 
 def _histogram(edges: Integers, values: Integers) -> Integers:

@@ -47,18 +47,20 @@ def shuffled(count: int, stream: KeyStream) -> NDArray[np.int64]:
     return np.argsort(keys, kind="stable")
 
 
-def differences(batches: Iterable[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
-    """y = z_i − z_j for each two consecutive records, across batches. If the number of records is odd, the
-    last record is dropped.
+def pairs(
+    batches: Iterable[NDArray[np.int64]],
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Each two consecutive records, across batches. If the number of records is odd, the last record is
+    dropped.
 
-    A coordinate of y is 0 if either record lacks it. So a missing value does not count as the distance of the
-    other record from the centre.
+    A coordinate that either record lacks is 0 in both. So a missing value does not count as the distance of
+    the other record from the centre.
 
     Args:
         batches: (n, d) int64 in the order of pairing, with `ABSENT` for every coordinate that a record lacks.
 
     Returns:
-        (m, d) int64 batches, exact.
+        The first and the second records of pairs, each (m, d) int64, in batches.
     """
     rest: NDArray[np.int64] | None = None
     for batch in batches:
@@ -67,7 +69,11 @@ def differences(batches: Iterable[NDArray[np.int64]]) -> Iterator[NDArray[np.int
         rest = z[even:]
         if even:
             first, second = z[0:even:2], z[1:even:2]
-            y = first - second
             if (absent := (first == ABSENT) | (second == ABSENT)).any():
-                y[absent] = 0
-            yield y
+                first, second = (np.where(absent, 0, each) for each in (first, second))
+            yield first, second
+
+
+def differences(batches: Iterable[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
+    """y = z_i − z_j of the same pairs, (m, d) int64 in batches, exact."""
+    return (first - second for first, second in pairs(batches))

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import BlockName
-from dpdpca_protocol.records.encoding import Integers, at_centre, cut_to_bound
+from dpdpca_protocol.records.encoding import Integers, cut_to_bound
 from dpdpca_protocol.records.projection import Projection
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.terms.figures import Figures
@@ -67,10 +67,11 @@ class ProjectedSums:
         if not self._of_pairs:
             self._add_rows(z)
 
-    def add_pairs(self, y: Integers) -> None:
-        """Adds differences of pairs, (n, d) int64, before clipping."""
-        self._check(y)
-        y, cut = cut_to_bound(at_centre(y), self._record_bound)
+    def add_pairs(self, first: Integers, second: Integers) -> None:
+        """Adds pairs of records, each (n, d) int64, before clipping."""
+        self._check(first)
+        self._check(second)
+        y, cut = cut_to_bound(first - second, self._record_bound)
         self.cut += cut
         self._add_rows(y)
 

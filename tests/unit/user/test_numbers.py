@@ -1,5 +1,6 @@
 """A pre-study's numbers as a person reads them: the bins that stand out, and the promise."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from dpdpca_user.commands.numbers import show_numbers
 from dpdpca_user.planning.prestudy import PreStudyResult
 from dpdpca_user.results.model import claim_of_numbers
 
-BLOCKS = dict.fromkeys(("norms", "pair-norms", "sum", "octaves"), "0.25")
+BLOCKS = dict.fromkeys(("norms", "pair-norms", "sum", "octaves", "far-pairs"), "0.2")
 
 
 @pytest.fixture
@@ -20,6 +21,7 @@ def shown(make_manifest: MakeManifest, capsys: pytest.CaptureFixture[str]) -> Ca
         manifest = make_manifest(release="pre-study", blocks=BLOCKS, **changes)
         released = {block.name: [0] * block.length for block in manifest.figures.blocks}
         released[BlockName.COUNT] = [1234]
+        released[BlockName.FAR_PAIRS] = [456]
         for bin_, count in norms.items():
             released[BlockName.NORMS][bin_] = count
         facts = PreStudyResult.of(manifest, released, 3).to_json()
@@ -37,6 +39,7 @@ def test_bins_from_the_first_to_the_last_that_stand_out(shown: Callable[..., Any
     assert "0.2973" in text  # bin 41 between the two ends at 2^(−7/4)
     assert "(no count is clearly above the noise)" in text  # the differences
     assert "3 features have histograms of differences: --json prints them" in text
+    assert re.search(r"pairs of records far from the public centre: 456 ± [\d.]+ of about 617\n", text)
     assert "against the proxy too" in text
     assert "second, independent draw" in text
 

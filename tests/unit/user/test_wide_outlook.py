@@ -7,6 +7,7 @@ import pytest
 from wide_rounds import terms
 
 from dpdpca_protocol.errors import MessageError, PolicyError
+from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_user.commands.parts import lint_draft
@@ -77,7 +78,7 @@ def test_tables_like_isolet_and_mnist_get_a_full_matrix(d: int) -> None:
     assert [each.is_chain for each in seen.outlooks].count(True) == 1
     assert not any("sketch" in line or "lift" in line for line in seen.advice)
     # With so few records, a chain for many features would still begin with norms.
-    assert begin_chain(base, complete, 200, False).is_last
+    assert begin_chain(base, complete, 200, False).blocks == {BlockName.FAR_PAIRS: 1}
     assert not begin_chain(BASE, complete, 200, False).is_last
 
 
