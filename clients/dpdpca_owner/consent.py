@@ -82,7 +82,8 @@ _CONTENTS = {
     BlockName.NORMS: "how many records fall into each range of sizes",
     BlockName.PAIR_NORMS: "how many pairs of records have a difference in each range of sizes",
     BlockName.OCTAVES: "how many pairs of records have a difference in each range, feature by feature",
-    BlockName.FAR_PAIRS: "how many pairs of records lie far from the public centre",
+    BlockName.FAR_PAIRS: "in how many pairs the records are closer to each other than, on average, to the"
+    " centre of the features",
     BlockName.CLIPPED: "how many of them the clip norm shortened",
     BlockName.CLIPPED_SQUARES: "the sum of the squared lengths of these before that, with a limit on each",
     BlockName.GAPS: "how many of their values are missing or replaced, with a limit on each record",

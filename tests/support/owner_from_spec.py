@@ -831,7 +831,9 @@ def block_sums(terms: Terms, encoded: Sequence[Row], secret: bytes) -> list[int]
     """The values of a share of pairs or of a pre-study, in the order in which they are sent (6)."""
     d, K, q = terms.d, terms.K, terms.q
     paired, rows = pairs(encoded, pairing_key(secret, terms.study)), filled(encoded)
-    differences = [[z - x for z, x in zip(*pair, strict=True)] for pair in paired]
+    differences = [
+        [0 if x is None or y is None else x - y for x, y in zip(*pair, strict=True)] for pair in paired
+    ]
     if terms.body["release"] == "pairs":
         told = clipping(terms, [_square(y) for y in differences], K)
         told += gaps(terms, (row.count(None) for row in encoded))
@@ -841,12 +843,7 @@ def block_sums(terms: Terms, encoded: Sequence[Row], secret: bytes) -> list[int]
         "pair-norms": lambda: _bins([_square(y) for y in differences], 2 * K),
         "sum": lambda: Sums.of([_shorten(z, K) for z in rows], d).sum,
         "octaves": lambda: [bin for j in range(d) for bin in _octaves([y[j] for y in differences], q)],
-        "far-pairs": lambda: [
-            sum(
-                2 * _square(y) < _square(z) + _square(x)
-                for (z, x), y in zip(paired, differences, strict=True)
-            )
-        ],
+        "far-pairs": lambda: [sum(_is_far(*filled(pair)) for pair in paired)],
     }
     named = [blocks[name]() for name in PRE_STUDY if name in terms.body["blocks"]]
     return [len(rows), *(value for block in named for value in block)]
@@ -856,8 +853,8 @@ def pairing_key(secret: bytes, study: bytes) -> bytes:
     return sha256(b"dpdpca/pairing/v1\0" + struct.pack(">I", len(secret)) + secret + study)
 
 
-def pairs(rows: Sequence[Row], key: bytes) -> list[tuple[list[int], list[int]]]:
-    """Two records each that are neighbours in the owner's order, 0 in what either lacks."""
+def pairs(rows: Sequence[Row], key: bytes) -> list[tuple[Row, Row]]:
+    """Two records each that are neighbours in the owner's order."""
     stream = Cipher(ChaCha20(key, bytes(16)), None).encryptor()
     buckets: list[list[Row]] = [[] for _ in range(256)]
     for row, place in zip(rows, stream.update(bytes(len(rows))), strict=True):
@@ -866,19 +863,15 @@ def pairs(rows: Sequence[Row], key: bytes) -> list[tuple[list[int], list[int]]]:
     for bucket in buckets:
         keys = struct.unpack(f"<{len(bucket)}Q", stream.update(bytes(8 * len(bucket))))
         order += [row for _, row in sorted(zip(keys, bucket, strict=True), key=lambda each: each[0])]
-    return [
-        (_where(first, second), _where(second, first))
-        for first, second in zip(order[::2], order[1::2], strict=False)
-    ]
-
-
-def _where(row: Row, other: Row) -> list[int]:
-    """The row, with 0 in what it or the other one lacks."""
-    return [0 if x is None or y is None else x for x, y in zip(row, other, strict=True)]
+    return list(zip(order[::2], order[1::2], strict=False))
 
 
 def _square(z: Sequence[int]) -> int:
     return sum(value * value for value in z)
+
+
+def _is_far(z: Sequence[int], x: Sequence[int]) -> bool:
+    return 2 * _square([a - b for a, b in zip(z, x, strict=True)]) < _square(z) + _square(x)
 
 
 def _shorten(z: Sequence[int], K: int) -> list[int]:

@@ -11,7 +11,8 @@ SILENCE = Samplers(
 
 
 def _steps(count: int, most: int) -> list[int]:
-    """Integers from −most to most, never 0, that depend on nothing but their number."""
+    """Integers from −most to most (at least 1), never 0, that depend on nothing but their number."""
+    most = max(most, 1)
     places = [(k * 7919 + 31) % (2 * most) - most for k in range(count)]
     return [place if place < 0 else place + 1 for place in places]
 

@@ -12,6 +12,7 @@ from study_parties import MakeManifest
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.records.block_sums import BlockSums, are_far, norm_edges, octave_edges, squares
+from dpdpca_protocol.records.encoding import ABSENT
 
 
 @pytest.fixture
@@ -115,12 +116,21 @@ def test_the_same_sums_have_the_same_bytes(sums_of: Callable[..., Any]) -> None:
     assert first.to_bytes() == second.to_bytes()
 
 
-def test_a_pair_is_far_if_its_records_are_nearer_to_each_other_than_to_the_centre() -> None:
+def test_a_pair_is_far_if_its_records_are_closer_to_each_other_than_on_average_to_the_centre() -> None:
     z = np.array([[3, 3], [0, 0], [2, 0], [2**30, 0], [5, 5]], dtype=np.int64)
     x = np.array([[3, 3], [0, 0], [1, 1], [2**30 - 1, 0], [-5, -5]], dtype=np.int64)
     assert are_far(z, x).tolist() == [True, False, True, True, False]
     equal = np.array([[1, 1, 0]], dtype=np.int64), np.array([[1, 0, 1]], dtype=np.int64)  # 2·2 = 2 + 2
     assert not are_far(*equal).any()
+
+
+def test_a_missing_value_of_a_far_pair_counts_as_the_centre(sums_of: Callable[..., Any]) -> None:
+    """If only coordinates that both records have counted, all three pairs would be far."""
+    sums = sums_of(release="pre-study", blocks={"far-pairs": "1"})
+    first = np.array([[5, 5, ABSENT], [5, 5, ABSENT], [5, ABSENT, ABSENT]], dtype=np.int64)
+    second = np.array([[5, 5, ABSENT], [5, ABSENT, ABSENT], [5, 5, 9]], dtype=np.int64)
+    sums.add_pairs(first, second)  # 0 < 100; 50 < 75; 212 > 156
+    assert sums.values().tolist() == [0, 2]
 
 
 def test_squares_are_exact_where_figures_allow_them() -> None:

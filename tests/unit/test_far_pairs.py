@@ -75,6 +75,16 @@ def test_few_far_pairs_end_it_with_a_joint_study_about_the_public_centre(ending:
     assert "-" not in chosen.reasons[0]
 
 
+@pytest.mark.parametrize("records", [0, 1, 2, 2000])
+def test_far_fewer_records_than_expected_make_it_pairs(make_manifest: MakeManifest, records: int) -> None:
+    """A count that is mostly noise decides nothing, and nothing is divided by zero."""
+    manifest = make_manifest(release="pre-study", blocks={"far-pairs": "1"}, rho_share="0.0001")
+    released = {BlockName.COUNT: [records], BlockName.FAR_PAIRS: [0]}
+    chosen = next_round([PreStudyResult.of(manifest, released, 3)], D)
+    assert chosen.release is ReleaseKind.PAIRS
+    assert f"{records:,} records are too few" in chosen.reasons[0]
+
+
 def test_a_count_about_a_moved_centre_is_not_one_of_a_chain(make_manifest: MakeManifest) -> None:
     """It would tell nothing about the public centre."""
     terms: dict[str, Any] = {"release": "pre-study", "rho_share": "0.1"}

@@ -71,16 +71,10 @@ def filled(rows: Gaps) -> Rows:
     return [[x or 0 for x in z] for z in rows]
 
 
-def pairs(manifest: Manifest, rows: Gaps, randomness: Seeded) -> list[tuple[list[int], list[int]]]:
-    """The pairs in the order that the randomness gives, 0 in what either record lacks."""
+def pairs(rows: Gaps, randomness: Seeded) -> list[tuple[list[int | None], list[int | None]]]:
+    """The pairs in the order that the randomness gives."""
     order = shuffled(len(rows), KeyStream(randomness.bytes(32))).tolist()
-    found = []
-    for k in range(0, len(rows) - 1, 2):
-        both = list(zip(rows[order[k]], rows[order[k + 1]], strict=True))
-        known = [(0, 0) if x is None or y is None else (x, y) for x, y in both]
-        assert sum((x - y) ** 2 for x, y in known) < manifest.figures.record_bound
-        found.append(([x for x, _ in known], [y for _, y in known]))
-    return found
+    return [(rows[order[k]], rows[order[k + 1]]) for k in range(0, len(rows) - 1, 2)]
 
 
 def squared(row: Sequence[int]) -> int:
@@ -115,12 +109,16 @@ def plain_sums(manifest: Manifest, columns: dict[str, Any], randomness: Seeded) 
         told.append(sum(min(row.count(None), 2) for row in gaps))
     if manifest.release in (ReleaseKind.JOINT, ReleaseKind.MASKED):
         return [len(rows), *sums, *triangle(rows, d), *told]
-    paired = pairs(manifest, gaps, randomness)
-    y = [[a - b for a, b in zip(z, x, strict=True)] for z, x in paired]
+    paired = pairs(gaps, randomness)
+    y = [[0 if a is None or b is None else a - b for a, b in zip(z, x, strict=True)] for z, x in paired]
+    assert all(squared(each) < bound for each in y)
     if manifest.release is ReleaseKind.PAIRS:
         return [len(y), *triangle(y, d), *told]
     octaves = [count for j in range(d) for count in octave_bins(q, [each[j] for each in y])]
-    far = sum(2 * squared(each) < squared(z) + squared(x) for each, (z, x) in zip(y, paired, strict=True))
+    at_centre = [filled([z, x]) for z, x in paired]
+    far = sum(
+        4 * sum(a * b for a, b in zip(z, x, strict=True)) > squared(z) + squared(x) for z, x in at_centre
+    )
     return [len(rows), *norm_bins(bound, rows), *norm_bins(2 * bound, y), *sums, *octaves, far]
 
 

@@ -40,7 +40,7 @@ from dpdpca_user.planning.directions import (
     lengths_share,
     records_norm,
 )
-from dpdpca_user.planning.far_pairs import far_pairs_share, far_share, is_near
+from dpdpca_user.planning.far_pairs import FarShare, far_pairs_share
 from dpdpca_user.planning.histograms import feature_scale, has_two_modes, mean_square, quantile
 from dpdpca_user.planning.noise import (
     GOOD_CENTRE_WEIGHT,
@@ -433,9 +433,11 @@ def _after_directions(direction: MeanDirection) -> NextRound:
 
 def _after_far_pairs(result: PreStudyResult, far: NoisyCount) -> NextRound:
     """A joint study about the public centre or a study of pairs, whichever has less noise."""
-    d, share = result.encoded_features, far_share(far, result.records)
-    seen = f"about {min(max(share, 0.0), 1.0):.0%} of the pairs lie far from the public centre"
-    if is_near(share):
+    d, share = result.encoded_features, FarShare.of(far, result.records)
+    if share is None:
+        return _one_length([result], d, (f"{result.records:,} records are too few to count far pairs",))
+    seen = f"{share} of the pairs lie far from the public centre"
+    if share.is_near:
         near = (f"{seen}, so this centre is near the mean",)
         return _one_length([result], d, near, about_mean(None, usual_norm(d, 0), 0.0))
     return _one_length([result], d, (f"{seen}, so this centre is far from the mean",))

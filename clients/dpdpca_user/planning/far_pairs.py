@@ -4,13 +4,15 @@ A count has far less noise than a histogram or a mean, so it needs the fewest re
 chain ends: far from the mean, pairs have less noise than a joint study about the public centre.
 """
 
+from dataclasses import dataclass
 from fractions import Fraction
 from math import sqrt
+from typing import Self
 
 from dpdpca_user.planning.prestudy import NoisyCount
 
 _SHARES = tuple(Fraction(share, 100) for share in range(1, 7))
-_NOISE, _MOST_NOISE = 0.12, 0.17
+_NOISE, _MOST_NOISE, _TOO_NOISY = 0.12, 0.17, 0.25
 _FAR = 0.62
 
 
@@ -29,12 +31,29 @@ def far_pairs_share(records: int, rho_total: float, draws: float) -> Fraction | 
     return enough if noise(enough) <= _MOST_NOISE else None
 
 
-def far_share(far: NoisyCount, records: int) -> float:
-    """The share of pairs that lie far from the public centre; by chance it may be a little outside 0 to 1."""
-    return far.count / (records // 2)
+@dataclass(frozen=True, slots=True)
+class FarShare:
+    """The share of pairs that lie far from the public centre.
 
+    Attributes:
+        value: as released; by chance it may be outside 0 to 1.
+        noise: its standard deviation.
+    """
 
-def is_near(share: float) -> bool:
-    """Whether a joint study about the public centre is better than pairs if this share of pairs lies far
-    from it."""
-    return share < _FAR
+    value: float
+    noise: float
+
+    @classmethod
+    def of(cls, far: NoisyCount, records: int) -> Self | None:
+        """From a released count; None if the study had so few records that the count is mostly noise."""
+        pairs = max(records // 2, 1)
+        share = cls(far.count / pairs, far.noise / pairs)
+        return None if share.noise > _TOO_NOISY else share
+
+    @property
+    def is_near(self) -> bool:
+        """Whether a joint study about the public centre is probably better than pairs."""
+        return self.value < _FAR
+
+    def __str__(self) -> str:
+        return f"{min(max(self.value, 0.0), 1.0):.0%} ± {self.noise:.0%}"

@@ -138,7 +138,7 @@ def by_chain(case: Case, epsilon: float, owners: int, **terms: Any) -> tuple[flo
     """cv_5 of a chain, and the blocks of its rounds."""
     played = play_chain(case.base(epsilon, **terms), complete, case.owners(owners), OS_RANDOMNESS)
     rounds = [
-        "sum" if "sum" in each.chosen.blocks else "norms" if each.chosen.blocks else str(each.chosen.release)
+        next((name for name in each.chosen.blocks if name != "pair-norms"), str(each.chosen.release))
         for each in played.rounds
     ]
     return case.captured(played.components.vectors), " ".join(rounds)

@@ -30,11 +30,11 @@ class BlockName(StrEnum):
     `COUNT`: their number. `SUM`: v. `SECOND_MOMENT`, `PAIR_MOMENT`: the upper triangle of Σ z zᵀ or of Σ y
     yᵀ, where y is the difference of a pair. `LIFTED`: Σ z aᵀ by features, where a are the k numbers that a
     public rule makes of a record. `GRAM`: the upper triangle of Σ a aᵀ. `NORMS`, `PAIR_NORMS`: histograms of
-    |z| and of |y|/√2. `OCTAVES`: for each encoded feature, a histogram of |y_j|/√2. `FAR_PAIRS`: how many
-    pairs lie far from the public centre, because their records are nearer to each other than to it.
-    `CLIPPED`: how many rows (records, or differences) the clip norm shortened. `CLIPPED_SQUARES`: the sum of
-    their squared lengths before that, each at most C. `GAPS`: how many values the records lack, each record
-    with at most half of its encoded features.
+    |z| and of |y|/√2. `OCTAVES`: for each encoded feature, a histogram of |y_j|/√2. `FAR_PAIRS`: in how
+    many pairs the records are closer to each other than, on average, to the public centre. `CLIPPED`: how
+    many rows (records, or differences) the clip norm shortened. `CLIPPED_SQUARES`: the sum of their squared
+    lengths before that, each at most C. `GAPS`: how many values the records lack, each record with at most
+    half of its encoded features.
     """
 
     COUNT = "count"

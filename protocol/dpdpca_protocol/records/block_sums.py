@@ -15,6 +15,7 @@ from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import NORM_BINS, OCTAVES, OF_PAIRS, TOLD, BlockName, gap_bound
 from dpdpca_protocol.records.clipping import ClippedRows
 from dpdpca_protocol.records.encoding import ABSENT, Integers, at_centre, cut_to_bound, obeys_bound
+from dpdpca_protocol.records.pairing import difference
 from dpdpca_protocol.records.projected_sums import ProjectedSums
 from dpdpca_protocol.records.projection import Projection
 from dpdpca_protocol.records.scatter import SecondMoments
@@ -94,12 +95,12 @@ class BlockSums:
             self.cut += cut
 
     def add_pairs(self, first: Integers, second: Integers) -> None:
-        """Adds pairs of records, each (n, d) int64, before clipping."""
+        """Adds pairs of records, each (n, d) int64, before clipping, with `ABSENT` for what they lack."""
         self._check(first)
         self._check(second)
-        y = first - second
         if BlockName.FAR_PAIRS in self._names:
-            self._sums[BlockName.FAR_PAIRS] += np.count_nonzero(are_far(first, second))
+            self._sums[BlockName.FAR_PAIRS] += np.count_nonzero(are_far(at_centre(first), at_centre(second)))
+        y = difference(first, second)
         if BlockName.PAIR_NORMS in self._names:
             self._sums[BlockName.PAIR_NORMS] += _histogram(norm_edges(self._bound, 2), squares(y))
         if BlockName.OCTAVES in self._names:
@@ -198,11 +199,11 @@ def squares(z: Integers) -> Integers:
 def are_far(z: Integers, x: Integers) -> NDArray[np.bool_]:
     """Which pairs of records lie far from the public centre: 2·|z − x|² < |z|² + |x|².
 
-    If the mean of the records is e times their usual distance from it away from the centre, most pairs do so
-    from about e = 1 on.
+    Most pairs do so if the mean of the records is further from the centre than they usually are from their
+    mean.
 
     Args:
-        z: (n, d) int64, before clipping.
+        z: (n, d) int64, before clipping, 0 where a value is missing.
         x: their partners, with the same shape.
     """
     return np.asarray(2 * squares(z - x) < squares(z) + squares(x))

@@ -53,11 +53,8 @@ def pairs(
     """Each two consecutive records, across batches. If the number of records is odd, the last record is
     dropped.
 
-    A coordinate that either record lacks is 0 in both. So a missing value does not count as the distance of
-    the other record from the centre.
-
     Args:
-        batches: (n, d) int64 in the order of pairing, with `ABSENT` for every coordinate that a record lacks.
+        batches: (n, d) int64 in the order of pairing.
 
     Returns:
         The first and the second records of pairs, each (m, d) int64, in batches.
@@ -68,12 +65,24 @@ def pairs(
         even = len(z) // 2 * 2
         rest = z[even:]
         if even:
-            first, second = z[0:even:2], z[1:even:2]
-            if (absent := (first == ABSENT) | (second == ABSENT)).any():
-                first, second = (np.where(absent, 0, each) for each in (first, second))
-            yield first, second
+            yield z[0:even:2], z[1:even:2]
+
+
+def difference(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
+    """y = z_i − z_j of pairs, exact.
+
+    A coordinate of y is 0 if either record lacks it. So a missing value does not count as the distance of the
+    other record from the centre.
+
+    Args:
+        first, second: (m, d) int64, with `ABSENT` for every coordinate that a record lacks.
+    """
+    y = first - second
+    if (absent := (first == ABSENT) | (second == ABSENT)).any():
+        y[absent] = 0
+    return y
 
 
 def differences(batches: Iterable[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
-    """y = z_i − z_j of the same pairs, (m, d) int64 in batches, exact."""
-    return (first - second for first, second in pairs(batches))
+    """The differences of all `pairs`, (m, d) int64 in batches."""
+    return (difference(first, second) for first, second in pairs(batches))

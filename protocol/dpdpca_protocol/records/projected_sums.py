@@ -12,6 +12,7 @@ import numpy as np
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.records.encoding import Integers, cut_to_bound
+from dpdpca_protocol.records.pairing import difference
 from dpdpca_protocol.records.projection import Projection
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.terms.figures import Figures
@@ -68,10 +69,10 @@ class ProjectedSums:
             self._add_rows(z)
 
     def add_pairs(self, first: Integers, second: Integers) -> None:
-        """Adds pairs of records, each (n, d) int64, before clipping."""
+        """Adds pairs of records, each (n, d) int64, before clipping, with `ABSENT` for what they lack."""
         self._check(first)
         self._check(second)
-        y, cut = cut_to_bound(first - second, self._record_bound)
+        y, cut = cut_to_bound(difference(first, second), self._record_bound)
         self.cut += cut
         self._add_rows(y)
 

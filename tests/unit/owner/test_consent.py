@@ -178,6 +178,14 @@ def test_the_sheet_says_what_is_proved_and_what_it_is_made_of(make_scene: MakeSc
             ),
         ),
         (
+            {"release": "pre-study", "blocks": {"far-pairs": 1}},
+            (
+                "the number of records and in how many pairs the records are closer to each other than, on"
+                " average, to the centre of the features",
+                "At least two records are needed",
+            ),
+        ),
+        (
             {
                 "release": "pre-study",
                 "blocks": {"norms": 0.5, "octaves": 0.5},
