@@ -28,7 +28,7 @@ def test_owners_approve_a_chain_once_and_its_numbers_lead_to_components(
     first = user.create_study(
         draft(
             release="pre-study",
-            blocks={"norms": "0.3", "pair-norms": "0.3", "sum": "0.4"},
+            blocks={"norms": "0.3", "pair-norms": "0.3", "sum": "0.3", "far-pairs": "0.1"},
             rho_share="0.1",
             **terms,
         )
@@ -46,6 +46,11 @@ def test_owners_approve_a_chain_once_and_its_numbers_lead_to_components(
     # Clipping at 2.6 touches few of these records.
     assert np.abs(np.array(numbers.total.mean) - rows.mean(axis=0)).max() < 8 * numbers.total.noise + 0.05
     assert abs(sum(numbers.pair_norms.counts) - len(rows) // 2) < 8 * 7 * numbers.pair_norms.noise
+    assert numbers.far_pairs is not None
+    owned = [np.array([encode(record) for record in part]) for part in records]
+    halves = [(part[: len(part) // 2], part[len(part) // 2 :]) for part in owned]
+    far = sum(len(z) for z, _ in halves) * np.mean([_are_far(z, x[: len(z)]) for z, x in halves])
+    assert abs(numbers.far_pairs.count - far) < 8 * (numbers.far_pairs.noise + np.sqrt(sum(SIZES) / 2))
 
     second = user.create_study(
         draft(release="pairs", rho_share="0.9", pre_studies=[first], **terms | {"clip_norm": "2"})
@@ -71,3 +76,8 @@ def test_owners_approve_a_chain_once_and_its_numbers_lead_to_components(
     refused = owners[0].run("owner", "join", f"{federation.url}/{greedy}", "--data", data[0], "--yes")
     assert refused.status == 1
     assert "earlier rounds have taken 1 of the approved total" in refused.err
+
+
+def _are_far(z: np.ndarray, x: np.ndarray) -> float:
+    """The share of pairs that lie far from the public centre; the owners' own pairs are others."""
+    return float((2 * ((z - x) ** 2).sum(axis=1) < (z**2).sum(axis=1) + (x**2).sum(axis=1)).mean())
