@@ -35,6 +35,27 @@ _DRAWS = 2
 """Draws of noise in a pre-study whose noise the proxy draws: its own, and one by the data user."""
 
 
+_LEAST, _MOST = 2.0**-450, 2.0**450
+"""Released numbers are far from both; bounds of features are at most 2⁴⁰⁰."""
+
+
+def _number(value: Any, least: float = -_MOST) -> float:
+    """Raises OverflowError, TypeError or ValueError for anything but a number within the limits."""
+    number = float(value)
+    if not least <= number <= _MOST:
+        raise ValueError("a number is out of range")
+    return number
+
+
+def _positive(value: Any) -> float:
+    return _number(value, _LEAST)
+
+
+def _whole(value: Any, least: float = -_MOST) -> int:
+    _number(value, least)
+    return int(value)
+
+
 @dataclass(frozen=True, slots=True)
 class Histogram:
     """Noisy counts.
@@ -55,12 +76,12 @@ class Histogram:
 
     @classmethod
     def parse(cls, untrusted: Any) -> Self:
-        """Raises KeyError, TypeError or ValueError for anything else than `to_json` writes."""
-        edges = tuple(float(edge) for edge in untrusted["edges"])
-        counts = tuple(int(count) for count in untrusted["counts"])
+        """Raises KeyError, OverflowError, TypeError or ValueError for anything else than `to_json` writes."""
+        edges = tuple(_number(edge) for edge in untrusted["edges"])
+        counts = tuple(_whole(count) for count in untrusted["counts"])
         if len(edges) != len(counts) or any(low >= high for low, high in pairwise((0.0, *edges))):
             raise ValueError("edges and counts do not match")
-        return cls(edges, counts, float(untrusted["noise"]))
+        return cls(edges, counts, _number(untrusted["noise"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +103,9 @@ class NoisySum:
 
     @classmethod
     def parse(cls, untrusted: Any) -> Self:
-        """Raises KeyError, TypeError or ValueError for anything else than `to_json` writes."""
-        mean = tuple(float(value) for value in untrusted["mean"])
-        return cls(mean, float(untrusted["noise"]), float(untrusted["clip_norm"]))
+        """Raises KeyError, OverflowError, TypeError or ValueError for anything else than `to_json` writes."""
+        mean = tuple(_number(value) for value in untrusted["mean"])
+        return cls(mean, _number(untrusted["noise"]), _positive(untrusted["clip_norm"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +125,8 @@ class NoisyCount:
 
     @classmethod
     def parse(cls, untrusted: Any) -> Self:
-        """Raises KeyError, TypeError or ValueError for anything else than `to_json` writes."""
-        return cls(int(untrusted["count"]), float(untrusted["noise"]))
+        """Raises KeyError, OverflowError, TypeError or ValueError for anything else than `to_json` writes."""
+        return cls(_whole(untrusted["count"]), _number(untrusted["noise"]))
 
 
 _SEED_BYTES = 32
@@ -160,7 +181,7 @@ class ReleasedSketch:
 
     @classmethod
     def parse(cls, untrusted: Any) -> Self:
-        """Raises KeyError, TypeError or ValueError for anything else than `to_json` writes."""
+        """Raises KeyError, OverflowError, TypeError or ValueError for anything else than `to_json` writes."""
         arrays: dict[str, Any] = {name: np.array(untrusted[name], dtype=np.float64) for name in _ARRAYS}
         numbers: dict[str, Any] = {name: float(untrusted[name]) for name in _NUMBERS}
         seen, shape = int(untrusted["seen_count"]), arrays["directions"].shape
@@ -356,17 +377,17 @@ class PreStudyResult:
             octaves = untrusted["octaves"]
             return cls(
                 study=StudyId.parse(untrusted["study"]),
-                records=int(untrusted["records"]),
+                records=_whole(untrusted["records"], 1),
                 names=tuple(str(name) for name in untrusted["names"]),
-                centre=tuple(float(value) for value in untrusted["centre"]),
-                half_range=tuple(float(value) for value in untrusted["half_range"]),
+                centre=tuple(_number(value) for value in untrusted["centre"]),
+                half_range=tuple(_number(value) for value in untrusted["half_range"]),
                 epsilon=read_decimal(untrusted["epsilon"], "epsilon"),
                 delta=read_decimal(untrusted["delta"], "delta"),
                 rho_share=read_decimal(untrusted["rho_share"], "rho_share"),
-                rho=float(untrusted["rho"]),
-                rho_total=float(untrusted["rho_total"]),
+                rho=_positive(untrusted["rho"]),
+                rho_total=_positive(untrusted["rho_total"]),
                 noise_by=NoiseBy(untrusted["noise_by"]),
-                noise_draws=float(untrusted["noise_draws"]),
+                noise_draws=_positive(untrusted["noise_draws"]),
                 pre_studies=tuple(StudyId.parse(study) for study in untrusted["pre_studies"]),
                 norms=_maybe(Histogram.parse, untrusted["norms"]),
                 pair_norms=_maybe(Histogram.parse, untrusted["pair_norms"]),
@@ -375,7 +396,7 @@ class PreStudyResult:
                 far_pairs=_maybe(NoisyCount.parse, untrusted.get("far_pairs")),
                 sketch=_maybe(ReleasedSketch.parse, sketch),
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise MessageError("malformed", "this is not the result of a pre-study or a sketch") from error
 
 
