@@ -34,8 +34,8 @@ def show_numbers(facts: dict[str, Any]) -> None:
         typer.echo(f"{len(result.octaves)} features have histograms of differences: --json prints them")
     if (far := result.far_pairs) is not None:
         typer.echo(
-            f"far pairs, whose records are closer to each other than, on average, to the public centre:"
-            f" {far.count:,} ± {far.noise:.3g} of about {result.records // 2:,}"
+            f"far pairs: {far.count:,} ± {far.noise:.3g} of about {result.records // 2:,}. In these pairs,"
+            " the records are closer to each other than, on average, to the public centre"
         )
     if result.sketch is not None:
         _show_sketch(result.sketch.reading)

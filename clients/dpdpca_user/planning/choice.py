@@ -174,20 +174,11 @@ def first_round(
     """
     needed = SCALES_FROM * sqrt(draws * d / (float(SCALE_SHARE) * rho_total))
     if unknown_scales and records >= needed:
-        return NextRound(
-            release=ReleaseKind.PRE_STUDY,
-            rho_share=SCALE_SHARE,
-            clip_norm=sqrt(d),
-            blocks={BlockName.OCTAVES: Fraction(1)},
-            sum_weight=0.0,
-            centre=None,
-            scale=None,
-            pre_studies=(),
-            reasons=(
-                f"{records:,} records are enough (at least {needed:,.0f} are needed) to ask first for the"
-                " scale of each feature",
-            ),
+        enough = (
+            f"{records:,} records are enough (at least {needed:,.0f} are needed) to ask first for the scale"
+            " of each feature"
         )
+        return _pre_study(sqrt(d), SCALE_SHARE, {BlockName.OCTAVES: Fraction(1)}, (enough,))
     why = (
         f"{records:,} records are too few for a study of scales, which needs {needed:,.0f}: the bounds are"
         " used as they are",
@@ -203,7 +194,7 @@ def first_round(
     is_worth_it = guess.of_categories or with_mean < relative_noise(ReleaseKind.PAIRS)
     if with_norms or (shares is not None and is_worth_it):
         share, pairs_part = shares or (NORM_SHARE, PAIRS_PART)
-        return _norm_study(max(guess.longest, sqrt(d)), share, _norms_and_pairs(pairs_part), reasons=reasons)
+        return _norm_study(max(guess.longest, sqrt(d)), share, _norms_and_pairs(pairs_part), reasons)
     is_near = guess.of_categories and public.relative_noise < relative_noise(ReleaseKind.PAIRS)
     if is_near:
         because = "most features are categories, and their public centre is probably near"
@@ -289,49 +280,42 @@ def _norm_shares(records: int, rho_total: float, draws: float) -> tuple[Fraction
 
 def _directions(d: int, share: Fraction, reasons: tuple[str, ...]) -> NextRound:
     """A mean of records that are scaled to one length: it shows how far the centre is from the mean."""
-    return NextRound(
-        release=ReleaseKind.PRE_STUDY,
-        rho_share=share,
-        clip_norm=SHORT * sqrt(d),
-        blocks={BlockName.SUM: Fraction(1)},
-        sum_weight=0.0,
-        centre=None,
-        scale=None,
-        pre_studies=(),
-        reasons=(
-            *reasons,
-            f"a mean of records scaled to one length takes {float(share):.0%} of the budget: it shows"
-            " whether the public centre is near the mean",
-        ),
+    why = (
+        f"a mean of records scaled to one length takes {float(share):.0%} of the budget: it shows whether the"
+        " public centre is near the mean"
     )
+    return _pre_study(SHORT * sqrt(d), share, {BlockName.SUM: Fraction(1)}, (*reasons, why))
 
 
 def _far_pairs(d: int, share: Fraction, reasons: tuple[str, ...]) -> NextRound:
-    return NextRound(
-        release=ReleaseKind.PRE_STUDY,
-        rho_share=share,
-        clip_norm=sqrt(d),
-        blocks={BlockName.FAR_PAIRS: Fraction(1)},
-        sum_weight=0.0,
-        centre=None,
-        scale=None,
-        pre_studies=(),
-        reasons=(
-            *reasons,
-            f"a count of the pairs of records that lie far from the public centre takes {float(share):.0%} of"
-            " the budget",
-        ),
+    """A count of far pairs: it shows whether the centre is far from the mean, and no more."""
+    why = (
+        f"a count of the pairs of records that lie far from the public centre takes {float(share):.0%} of the"
+        " budget"
     )
+    return _pre_study(sqrt(d), share, {BlockName.FAR_PAIRS: Fraction(1)}, (*reasons, why))
 
 
 def _norm_study(
     norm: float,
     share: Fraction,
     blocks: Mapping[BlockName, Fraction],
-    pre_studies: tuple[StudyId, ...] = (),
     reasons: tuple[str, ...] = (),
+    pre_studies: tuple[StudyId, ...] = (),
 ) -> NextRound:
     """A study that releases histograms of norms up to `norm`."""
+    why = f"a norm study takes {float(share):.0%} of the budget: norms decide what follows"
+    return _pre_study(norm, share, blocks, (*reasons, why), pre_studies)
+
+
+def _pre_study(
+    norm: float,
+    share: Fraction,
+    blocks: Mapping[BlockName, Fraction],
+    reasons: tuple[str, ...],
+    pre_studies: tuple[StudyId, ...] = (),
+) -> NextRound:
+    """A pre-study about the public centre, in the units of the draft."""
     return NextRound(
         release=ReleaseKind.PRE_STUDY,
         rho_share=share,
@@ -341,7 +325,7 @@ def _norm_study(
         centre=None,
         scale=None,
         pre_studies=pre_studies,
-        reasons=(*reasons, f"a norm study takes {float(share):.0%} of the budget: norms decide what follows"),
+        reasons=reasons,
     )
 
 
@@ -425,7 +409,7 @@ def _after_directions(direction: MeanDirection) -> NextRound:
     if direction.is_near and share is not None and share < left:
         moved = direction.moved_centre(public.clip)
         if moved.relative_noise / sqrt(left - share) < min(at_once, of_pairs) / sqrt(left):
-            return _norm_study(sqrt(d), share, {BlockName.NORMS: Fraction(1)}, ids_of([look]), (near,))
+            return _norm_study(sqrt(d), share, {BlockName.NORMS: Fraction(1)}, (near,), ids_of([look]))
     if at_once < of_pairs:
         return _one_length([look], d, (near,), public)
     return _one_length([look], d, (f"{seen}, so the public centre is far from the mean",))

@@ -39,7 +39,7 @@ def test_bins_from_the_first_to_the_last_that_stand_out(shown: Callable[..., Any
     assert "0.2973" in text  # bin 41 between the two ends at 2^(−7/4)
     assert "(no count is clearly above the noise)" in text  # the differences
     assert "3 features have histograms of differences: --json prints them" in text
-    assert re.search(r"to the public centre: 456 ± [\d.]+ of about 617\n", text)
+    assert re.search(r"far pairs: 456 ± [\d.]+ of about 617\. In these pairs", text)
     assert "against the proxy too" in text
     assert "second, independent draw" in text
 
