@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archives import extract
 from federation.processes import Machine, Outcome, Server, wait_for
 from federation.records import draft, patients, write_csv
 from federation.world import KEY_BITS, POLICY
@@ -57,7 +58,7 @@ def install(folder: Path, commit: str | None) -> Program:
         git = ["git", "archive", commit]
         packed = subprocess.run(git, cwd=ROOT, check=True, capture_output=True).stdout
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-            archive.extractall(source, filter="data")
+            extract(archive, source)
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index", "--no-build-isolation", "--no-deps"]
     subprocess.run([*pip, "--wheel-dir", folder, source], check=True)
     (wheel,) = folder.glob("dpdpca-*.whl")

@@ -102,7 +102,7 @@ class Provenance:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # with slots, Python before 3.11.4 puts its own __getstate__ in the place of ours
 class Model:
     """What the data user's service serves and `FederatedPCA` wraps.
 

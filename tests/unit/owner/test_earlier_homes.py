@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from archives import extract
 from memory_proxy import URL, MemoryProxy
 from study_parties import under_paillier
 
@@ -70,7 +71,7 @@ def earlier(tmp_path: Path, toy_key: SecretKey, draft: dict[str, Any]) -> Earlie
     stored = json.loads(STORED.read_text())
     packed = base64.b64decode("".join(stored["home_tar_xz"]))
     with tarfile.open(fileobj=io.BytesIO(packed), mode="r:xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+        extract(archive, tmp_path)
     home = OwnerHome(tmp_path / "home")
     for path in (home.path, *home.path.rglob("*")):
         path.chmod(0o700 if path.is_dir() else 0o600)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archives import extract
 from promises import Promise
 from proxy_world import OpenStudy, ProxyWorld, refused, values_of, wait_for
 
@@ -39,7 +40,7 @@ def stored() -> dict[str, Any]:
 def unpacked(stored: dict[str, Any], to: Path) -> Path:
     packed = base64.b64decode("".join(stored["home_tar_gz"]))
     with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
-        archive.extractall(to, filter="data")
+        extract(archive, to)
     home = to / "proxy"
     for path in (home, *home.rglob("*")):
         path.chmod(0o700 if path.is_dir() else 0o600)
